@@ -38,8 +38,8 @@ const GRACE: Duration = Duration::from_millis(100);
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Wait<'a> {
-    /// When the call must be over; `None`: no deadline.
-    pub(crate) deadline: Option<Moment>,
+    /// When the call must be over.
+    pub(crate) deadline: Moment,
     pub(crate) cancel: Option<&'a CancellationToken>,
     /// A single attempt, without queueing.
     pub(crate) once: bool,
@@ -73,13 +73,13 @@ impl<'a> Wait<'a> {
     /// No deadline.
     #[must_use]
     pub fn forever() -> Self {
-        Wait { deadline: None, cancel: None, once: false, arrived: None }
+        Wait { deadline: Moment::NEVER, cancel: None, once: false, arrived: None }
     }
 
     /// A single attempt, without queueing.
     #[must_use]
     pub fn once() -> Self {
-        Wait { deadline: None, cancel: None, once: true, arrived: None }
+        Wait { once: true, ..Wait::forever() }
     }
 
     /// At most `timeout` from now. A zero timeout makes a [single attempt](Wait::once); `Duration::MAX` waits
@@ -115,20 +115,20 @@ impl<'a> Wait<'a> {
 
     /// Until `deadline`. Even if that has passed, this is not a single attempt.
     pub(crate) fn until_moment(deadline: Moment) -> Self {
-        Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), ..Wait::forever() }
+        Wait { deadline, ..Wait::forever() }
     }
 
     /// The same for an operation that cannot be a single attempt: it still begins, even if its time is up by
     /// then.
     pub(crate) fn begun(self) -> Self {
-        let deadline = if self.once { Some(Moment::now()) } else { self.deadline };
+        let deadline = if self.once { Moment::now() } else { self.deadline };
         Wait { deadline, once: false, ..self }
     }
 
     /// The same for a call that began at `began`. A single attempt may have to wait for a request of another
     /// thread first: it is over when a request of its own, which may take `limit`, would have been.
     pub(crate) fn since(self, began: Moment, limit: Duration) -> Self {
-        let deadline = if self.once { Some(began.after(limit)) } else { self.deadline };
+        let deadline = if self.once { began.after(limit) } else { self.deadline };
         Wait { deadline, ..self }
     }
 
@@ -137,18 +137,17 @@ impl<'a> Wait<'a> {
     }
 
     pub(crate) fn is_over(&self, now: Moment) -> bool {
-        self.deadline.is_some_and(|d| d <= now) || self.is_cancelled()
+        self.deadline <= now || self.is_cancelled()
     }
 
     /// By when a request sent now must be answered, if one may take `limit`. Requests sent after the
     /// deadline, to give something back, have a grace period of their own, but only one for the whole call.
     pub(crate) fn limit(&self, now: Moment, limit: Duration) -> Moment {
-        let longest = now.after(limit);
-        match self.deadline {
-            Some(d) if self.once => longest.min(d),
-            Some(d) => longest.min(d.max(now).after(GRACE)).min(d.after(2 * GRACE)),
-            None => longest,
+        let (longest, deadline) = (now.after(limit), self.deadline);
+        if self.once {
+            return longest.min(deadline);
         }
+        longest.min(deadline.max(now).after(GRACE)).min(deadline.after(2 * GRACE))
     }
 
     /// The same without its token, so that it may outlive the call.

@@ -169,12 +169,10 @@ impl Election {
                 self.client.pause(PAUSE, wait);
                 in_vain += Moment::now().since(granted);
             }
-            let over = match wait.deadline {
-                Some(deadline) => deadline <= Moment::now(),
-                None => wait.once || in_vain >= self.client.shared().config.unreachable_timeout,
-            };
+            let gives_up = wait.deadline == Moment::NEVER
+                && (wait.once || in_vain >= self.client.shared().config.unreachable_timeout);
             // (If it was cancelled, the lock returns that error in the next round.)
-            if over && !wait.is_cancelled() {
+            if (gives_up || wait.is_over(Moment::now())) && !wait.is_cancelled() {
                 return Err(not_begun(self.name(), error));
             }
         }

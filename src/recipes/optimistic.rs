@@ -212,7 +212,7 @@ impl Optimistic {
                 // No connection is occupied meanwhile.
                 self.client.back_off(&mut backoff, Moment::now().since(began), LONGEST_PAUSE, wait);
             }
-            if last || is_late(wait) {
+            if last || wait.deadline <= Moment::now() {
                 let why =
                     format!("another client was faster in each of {attempts} attempts, nothing was written");
                 return Err(error(ErrorKind::Conflict, &why));
@@ -267,7 +267,7 @@ impl Optimistic {
         if wait.is_cancelled() {
             return Err(error(ErrorKind::Cancelled, "nothing was written"));
         }
-        if is_late(wait) {
+        if wait.deadline <= Moment::now() {
             return Err(error(
                 ErrorKind::Timeout,
                 "the closure finished after the deadline, nothing was written",
@@ -306,10 +306,6 @@ impl Snapshot<'_> {
                 .caused_by(e)
         })
     }
-}
-
-fn is_late(wait: &Wait<'_>) -> bool {
-    wait.deadline.is_some_and(|deadline| deadline <= Moment::now())
 }
 
 /// Whether a command may be part of an update; the error says why not.

@@ -161,7 +161,7 @@ impl RateLimiter {
                 return Ok(decision);
             }
             let again = Moment::now().after(decision.retry_after);
-            if wait.deadline.is_some_and(|deadline| deadline < again) {
+            if wait.deadline < again {
                 return Ok(decision);
             }
             self.client.pause(decision.retry_after, &wait);

@@ -230,7 +230,7 @@ impl RedLock {
             // A call without a deadline does not wait for a majority for ever.
             let gives_up = out_of_reach.is_some_and(|since| {
                 let limits = clients().map(|client| client.config.unreachable_timeout);
-                wait.deadline.is_none() && limits.max().is_some_and(|limit| now.since(since) >= limit)
+                wait.deadline == Moment::NEVER && limits.max().is_some_and(|limit| now.since(since) >= limit)
             });
             if (wait.once || wait.is_over(now) || gives_up) && !wait.is_cancelled() {
                 return trouble.map_or(Ok(None), Err);

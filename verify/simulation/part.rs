@@ -515,7 +515,6 @@ pub(super) fn gets_in(client: &Client, process: usize, kinds: &[&str], limit: Du
 /// one-deadline: a call returns by its deadline, or a little later.
 pub(super) fn is_in_time(wait: Wait<'_>) {
     // A process that has stopped has its time from then.
-    let since = |deadline: Moment| Moment::now().since(deadline.max(time::went_on()));
-    let late = wait.deadline.map_or(Duration::ZERO, since);
+    let late = Moment::now().since(wait.deadline.max(time::went_on()));
     always("one-deadline", late <= LATE, || format!("{late:?} after it"));
 }

@@ -53,7 +53,7 @@ pub(crate) fn pause(shared: &Shared, until: Moment, wait: &Wait<'_>) {
     });
     let _ended = shared.ended.on_cancel(wake.clone());
     let _cancelled = wait.cancel.map(|token| token.on_cancel(wake));
-    let until = wait.deadline.map_or(until, |deadline| until.min(deadline));
+    let until = until.min(wait.deadline);
     let mut asleep = bed.0.lock();
     // In a loop, as a machine that was suspended has slept less than its clock says.
     while !shared.is_closed() && !wait.is_cancelled() && Moment::now() < until {

@@ -53,8 +53,7 @@ impl Replicas {
         wait: &Wait<'_>,
     ) -> Result<Reply, Failure> {
         // The reply must arrive before the deadline of the call.
-        let limit = wait.deadline.map_or(self.limit, |deadline| self.limit.min(deadline.since(sent)));
-        let over = sent.after(limit);
+        let over = sent.after(self.limit).min(wait.deadline.max(sent));
         let until = wait.limit(over.after(WAIT_LAG), entry.shared.config.command_timeout);
         entry.ask(&[write, Command::replicated(self.n, over)], until)
     }

@@ -290,7 +290,7 @@ impl<'a> Waiter<'a> {
             self.waits = Some(Waits { entry, _span: Span::wait(|| entry.observed()) });
             return Ok(());
         }
-        let mut until = until.min(self.wait.deadline.unwrap_or(Moment::NEVER));
+        let mut until = until.min(self.wait.deadline);
         if core.lock_state.trouble().is_some() {
             until = until.min(self.gives_up_at(&core, now));
         }
@@ -313,11 +313,11 @@ impl<'a> Waiter<'a> {
 
     /// Returns until when a call without a deadline waits for Redis, if it cannot be reached from `now` on.
     fn gives_up_at(&self, core: &Core, now: Moment) -> Moment {
-        let since = core.lock_state.trouble().unwrap_or(now).max(self.wait.arrived.unwrap_or(self.entered));
-        match self.wait.deadline {
-            None => since.after(self.entry.shared.config.unreachable_timeout),
-            Some(_) => Moment::NEVER,
+        if self.wait.deadline < Moment::NEVER {
+            return Moment::NEVER;
         }
+        let since = core.lock_state.trouble().unwrap_or(now).max(self.wait.arrived.unwrap_or(self.entered));
+        since.after(self.entry.shared.config.unreachable_timeout)
     }
 
     fn unavailable(&self, core: &Core) -> Error {
