@@ -296,7 +296,7 @@ impl Snapshot<'_> {
     /// # Errors
     /// `WrongType` if the key is of another type, or the reply cannot be converted to the requested type.
     /// `InvalidInput` for a command that affects the connection itself. `Unavailable`: no data was changed,
-    /// nor will be in this attempt. `Protocol` if Redis rejects the command.
+    /// nor will be in this attempt. `Protocol` if Redis rejects the command, or `Unavailable` if it does not have it.
     pub fn query<T: FromRedisValue>(&mut self, cmd: &Cmd) -> Result<T, Error> {
         fit(cmd).map_err(|why| Error::new(ErrorKind::InvalidInput, self.name).because(why))?;
         let value = (self.query)(cmd)?;

@@ -198,7 +198,7 @@ fn fault(script: Option<&Script>, e: RedisError) -> Error {
             let kind = if origin.is_rule { ErrorKind::InvalidInput } else { ErrorKind::Protocol };
             Error::new(kind, "").because(format!("{}: {why}", origin.place))
         }
-        None => ErrorKind::Protocol.because("Redis rejected a script").caused_by(e),
+        None => ErrorKind::Protocol.because("Redis rejected the request").caused_by(e),
     }
 }
 

@@ -216,6 +216,23 @@ fn a_lock_within_an_update_fails_at_once_where_no_connection_is_left() {
     lock.lock().unwrap().unlock().unwrap();
 }
 
+/// In words that fit a command: no script is anywhere near.
+#[test]
+fn a_read_that_redis_rejects_is_told() {
+    let it = Fixture::new();
+    let bad = [
+        (cmd("GET"), ErrorKind::Protocol, "wrong number of arguments"),
+        (cmd("NO-SUCH"), ErrorKind::Unavailable, "unknown command"),
+    ];
+    for (read, kind, why) in bad {
+        let outcome = it.client.optimistic(&[KEY]).run(|it, _| it.query::<()>(&read).map(Outcome::Commit));
+        let error = outcome.unwrap_err();
+        let text = format!("{error:#}");
+        assert!(error.kind() == kind && !error.is_retryable(), "{error:?}");
+        assert!(text.contains("Redis rejected the request") && text.contains(why), "{text}");
+    }
+}
+
 #[test]
 fn a_closed_client_says_so() {
     let it = Fixture::new();
