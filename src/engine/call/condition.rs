@@ -2,14 +2,17 @@
 //! own, and back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::call::outcomes::{failed, revoked};
 use crate::engine::call::{acquire, held, lost};
 use crate::engine::entries::entry::{LockEntries, LockEntry};
+use crate::engine::operations::commands::{caller, over};
 use crate::engine::operations::effects::{carry_out, lock};
-use crate::engine::operations::requests;
+use crate::engine::operations::replies::signalled;
+use crate::engine::redis::exchange::Command;
 use crate::engine::state::lock_state::{Acquired, HasGivenUp, PendingRelease, SuspendedHold, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
@@ -151,8 +154,9 @@ pub(crate) fn signal(
         let now = Moment::now();
         let owner = held::owner(entry, ticket, now)?;
         let limit = now.after(shared.config.command_timeout);
-        let piece = requests::signal(entry, script, owner, condition, (what, &from), limit);
-        let piece = piece.map_err(|failure| match what {
+        let call = caller(over(entry, script), entry, owner, Duration::ZERO).with(&[condition, what, &from]);
+        let reply = entry.ask(&[Command::script(script, call)], limit);
+        let piece = reply.and_then(|reply| signalled(&reply.value)).map_err(|failure| match what {
             "count" => entry.error(failure.error()),
             _ => entry.error(failed(failure, "waiters may or may not have been signalled")),
         })?;

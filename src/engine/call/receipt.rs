@@ -9,7 +9,7 @@ use crate::engine::call::release::released;
 use crate::engine::call::{held, waiter};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::{carry_out, lock};
-use crate::engine::operations::requests;
+use crate::engine::operations::{commands, replies};
 use crate::engine::state::grant::{Doubt, Grant, Validity, ends_at};
 use crate::engine::state::lock_state::{Acquired, Answer, PendingRelease, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
@@ -23,7 +23,7 @@ fn lease_of(entry: &LockEntry, terms: &Terms) -> Duration {
 /// Ends the hold `ticket` here and leaves it in Redis, with a full lease. Returns its grant.
 pub(crate) fn detach(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Error> {
     if entry.scripts.adopt.is_none() {
-        return Err(entry.error(requests::no_rule()));
+        return Err(entry.error(commands::no_rule()));
     }
     let (owner, lease) = {
         let core = lock(entry)?;
@@ -58,7 +58,9 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
     shared.not_closed().map_err(|e| entry.error(e))?;
     core.add_leave(&leaving);
     drop(core);
-    let outcome = requests::adopt(entry, owner, from, lease, sent.after(shared.config.command_timeout));
+    let limit = sent.after(shared.config.command_timeout);
+    let reply = commands::adopt(entry, owner, from, lease).and_then(|command| entry.ask(&[command], limit));
+    let outcome = reply.and_then(|reply| Ok((replies::acquired(&reply.value, lease)?, reply.resent())));
     let mut core = entry.core.lock();
     core.remove_leave(owner);
     let now = Moment::now();

@@ -12,7 +12,7 @@ use crate::engine::redis::failure::Failure;
 use crate::engine::redis::resp::PackedCall;
 use crate::engine::servers::route::Route;
 use crate::engine::state::lock_state::{AcquireMode, Asking, PendingRelease, Terms};
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 
 pub(crate) fn acquire<'a>(entry: &'a LockEntry, asking: &Asking) -> Command<'a> {
@@ -52,6 +52,23 @@ pub(crate) fn update<'a>(entry: &'a LockEntry, owner: u64, what: &[&str]) -> Res
     let none = || Failure::Never(ErrorKind::InvalidInput.because("the rule of this kind has no kind.update"));
     let script = entry.scripts.update.as_ref().ok_or_else(none)?;
     Ok(Command::script(script, caller(over(entry, script), entry, owner, Duration::ZERO).with(what)))
+}
+
+/// Makes the hold of `from` that of `owner`. Its rule may not allow that.
+pub(crate) fn adopt<'a>(
+    entry: &'a LockEntry,
+    owner: u64,
+    from: &str,
+    lease: Duration,
+) -> Result<Command<'a>, Failure> {
+    let script = entry.scripts.adopt.as_ref().ok_or_else(|| Failure::Unsent(no_rule()))?;
+    let mut call = caller(over(entry, script), entry, owner, lease).with(&[from, ""]);
+    add_record(&mut call, entry, 0, std::thread::current().name(), "");
+    Ok(Command::script(script, call))
+}
+
+pub(crate) fn no_rule() -> Error {
+    ErrorKind::InvalidInput.because("the rule of this kind has no kind.transfer")
 }
 
 /// The question for a page of the lock's state; on a lock with several modes, of that of `mode`.

@@ -103,6 +103,20 @@ pub(crate) fn left(value: &Value, next: Option<&Asking>, resent: Option<Moment>)
     Ok(Left { inside, resent, next })
 }
 
+/// The reply to one piece of a signal or a count.
+pub(crate) struct Signalled {
+    /// How many waiters were moved or counted; `None` if the owner does not hold the lock.
+    pub(crate) how_many: Option<usize>,
+    /// Where the next piece begins, if this was not the last.
+    pub(crate) from: Option<String>,
+}
+
+pub(crate) fn signalled(value: &Value) -> Result<Signalled, Failure> {
+    let items = list(value);
+    let n = number(items.first().or(Some(value))).ok_or_else(|| unexpected_reply(slice::from_ref(value)))?;
+    Ok(Signalled { how_many: n.try_into().ok(), from: text(items.get(1)) })
+}
+
 /// The result of a renewal.
 pub(crate) struct Renewed {
     /// As the lock state understands it.

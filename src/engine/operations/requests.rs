@@ -8,7 +8,7 @@ use redis::{RedisError, Value, cmd};
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::commands::{self, add_record, caller, over};
+use crate::engine::operations::commands::{self, over};
 use crate::engine::operations::replies::{
     Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, unexpected_reply,
 };
@@ -16,13 +16,11 @@ use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::pool::Given;
 use crate::engine::redis::refusal::{refused_script, unanswered};
-use crate::engine::redis::resp::{list, number, text};
+use crate::engine::redis::resp::{list, number};
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::{Answer, Asking, PendingRelease, Renewal};
-use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
-use crate::script::Script;
 
 /// Sends the request of the head of the entry's waiting threads, on the connection of the leave that it goes `behind`.
 /// Returns the reply, and whether the request was sent twice to get it.
@@ -102,50 +100,6 @@ pub(crate) fn update(
     Ok(list(&reply.value).to_vec())
 }
 
-/// Makes the hold of `from` that of `owner`. Returns the reply, and whether the request was sent twice to get
-/// it.
-pub(crate) fn adopt(
-    entry: &Arc<LockEntry>,
-    owner: u64,
-    from: &str,
-    lease: Duration,
-    limit: Moment,
-) -> Result<(Answer, bool), Failure> {
-    let Some(script) = &entry.scripts.adopt else {
-        return Err(Failure::Unsent(no_rule()));
-    };
-    let mut call = caller(over(entry, script), entry, owner, lease).with(&[from, ""]);
-    add_record(&mut call, entry, 0, std::thread::current().name(), "");
-    let reply = entry.ask(&[Command::script(script, call)], limit)?;
-    Ok((acquired(&reply.value, lease)?, reply.resent()))
-}
-
-/// The reply to one piece of a signal or a count.
-pub(crate) struct Signalled {
-    /// How many waiters were moved or counted; `None` if the owner does not hold the lock.
-    pub(crate) how_many: Option<usize>,
-    /// Where the next piece begins, if this was not the last.
-    pub(crate) from: Option<String>,
-}
-
-/// Signals or counts a condition's waiters (`what`: `one`, `all`, `count`) for `owner`, which must hold the
-/// lock. Begins where an earlier piece ended (`from`).
-pub(crate) fn signal(
-    entry: &Arc<LockEntry>,
-    script: &Script,
-    owner: u64,
-    condition: &str,
-    (what, from): (&str, &str),
-    limit: Moment,
-) -> Result<Signalled, Failure> {
-    let call = caller(over(entry, script), entry, owner, Duration::ZERO).with(&[condition, what, from]);
-    let reply = entry.ask(&[Command::script(script, call)], limit)?;
-    let items = list(&reply.value);
-    let n = number(items.first().or(Some(&reply.value)))
-        .ok_or_else(|| unexpected_reply(slice::from_ref(&reply.value)))?;
-    Ok(Signalled { how_many: n.try_into().ok(), from: text(items.get(1)) })
-}
-
 /// Removes an owner by force, for good; or `gently`: ends its renewals, so that it stays for the rest of its lease. Returns
 /// for how long it stays, if it held the lock.
 pub(crate) fn force(
@@ -167,10 +121,6 @@ pub(crate) fn force(
     }
     let inside = number(Some(&reply.value)).ok_or_else(|| unexpected_reply(slice::from_ref(&reply.value)))?;
     Ok((inside == 1 || reply.resent()).then_some(Duration::ZERO))
-}
-
-pub(crate) fn no_rule() -> Error {
-    ErrorKind::InvalidInput.because("the rule of this kind has no kind.transfer")
 }
 
 /// What is known of a grant that is ending, for a leave that was sent twice and found its owner outside: either the first
