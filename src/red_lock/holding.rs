@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::node::{Query, Voter, read_all};
-use super::servers::RedLockClient;
+use super::servers::{RedLockClient, default_node_timeout};
 use crate::cancel::{CancellationToken, Waker};
 use crate::clock::Moment;
 use crate::engine::call::release::{Stay, begin_release};
@@ -13,7 +13,7 @@ use crate::engine::call::{held, unlock_failed};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::operations::replies::{Renewed, left};
-use crate::engine::state::lock_state::Ticket;
+use crate::engine::state::lock_state::{Terms, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::guard::sealed::AnyHold;
 use crate::observe::{LockInfo, Span};
@@ -46,20 +46,23 @@ impl ServerHold {
     }
 }
 
-/// What a lock's attempts and holds have in common; its settings are valid.
-#[derive(Clone)]
+/// What a lock, its attempts and its holds have in common. For these its settings are valid.
+#[derive(Clone, Debug)]
 pub(super) struct Quorum {
     pub(super) servers: RedLockClient,
     /// The lock's entry for each server, in the order of the servers.
     pub(super) entries: Arc<[Arc<LockEntry>]>,
-    pub(super) lease: Duration,
-    /// The node timeout: how long to wait for a reply.
-    pub(super) limit: Duration,
+    pub(super) terms: Terms,
 }
 
 impl Quorum {
     pub(super) fn name(&self) -> &str {
         self.entries[0].name()
+    }
+
+    /// The node timeout: how long to wait for a reply.
+    pub(super) fn limit(&self) -> Duration {
+        self.servers.node_timeout.unwrap_or_else(|| default_node_timeout(self.terms.lease))
     }
 }
 
@@ -218,9 +221,10 @@ impl AnyHold for RedLockHold {
     /// current lease. Never for longer than the lease, because a server that forgot this hold counts for others
     /// again after one lease.
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
-        let Quorum { servers, lease: longest, limit, .. } = &self.holding.quorum;
-        let lease = lease.unwrap_or(*longest);
-        if lease > *longest {
+        let quorum = &self.holding.quorum;
+        let (longest, majority) = (quorum.terms.lease, quorum.servers.majority());
+        let lease = lease.unwrap_or(longest);
+        if lease > longest {
             let why = format!(
                 "a lease over several servers can be renewed for {longest:?}, its own length, at most, got {lease:?}"
             );
@@ -242,13 +246,12 @@ impl AnyHold for RedLockHold {
                 Err(error) => failed = Some(error),
             }
         }
-        for ((entry, owner), reply) in read_all(queries, sent, sent.after(*limit)) {
+        for ((entry, owner), reply) in read_all(queries, sent, sent.after(quorum.limit())) {
             match held::renewed(entry, owner, sent, lease, Renewed::of(reply)) {
                 Ok(()) => renewed += 1,
                 Err(error) => failed = Some(error),
             }
         }
-        let majority = servers.majority();
         if renewed >= majority {
             return Ok(());
         }
@@ -285,7 +288,7 @@ impl AnyHold for RedLockHold {
     }
 
     fn release(self) -> Result<(), Error> {
-        self.holding.end(Moment::now().after(self.holding.quorum.limit))
+        self.holding.end(Moment::now().after(self.holding.quorum.limit()))
     }
 }
 
@@ -296,7 +299,7 @@ impl Drop for RedLockHold {
     fn drop(&mut self) {
         let holding = &self.holding;
         if holding.state(Moment::now()).is_ok_and(|state| !state.members.is_empty())
-            && let Err(error) = holding.end(Moment::now().after(holding.quorum.limit))
+            && let Err(error) = holding.end(Moment::now().after(holding.quorum.limit()))
         {
             unlock_failed(&holding.quorum.entries[0], &error);
         }

@@ -9,7 +9,6 @@ use super::round::attempt;
 use super::servers::RedLockClient;
 use crate::clock::Moment;
 use crate::engine::call::backoff::Backoff;
-use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
@@ -63,11 +62,7 @@ type Reply = (String, Result<Option<Holder>, Error>);
 /// deadline returns by it, give or take a quarter of a second.
 #[derive(Clone, Debug)]
 pub struct RedLock {
-    servers: RedLockClient,
-    name: Arc<str>,
-    /// The lock's entry for each server, in the order of the servers.
-    entries: Result<Arc<[Arc<LockEntry>]>, Error>,
-    terms: Terms,
+    quorum: Result<Quorum, Error>,
 }
 
 impl sealed::HasHold for RedLock {
@@ -87,9 +82,9 @@ impl RedLockClient {
     /// by the first call on it.
     pub fn lock(&self, name: &str) -> RedLock {
         let entry = |shared| RedisLock::new(shared, Simple, name).entry().cloned();
-        let entries = self.nodes.iter().map(|node| entry(&node.shared)).collect();
-        let terms = Terms::new(self.lease, "");
-        RedLock { servers: self.clone(), name: Arc::from(name), entries, terms }
+        let entries = self.nodes.iter().map(|node| entry(&node.shared)).collect::<Result<_, _>>();
+        let (servers, terms) = (self.clone(), Terms::new(self.lease, ""));
+        RedLock { quorum: entries.map(|entries| Quorum { servers, entries, terms }) }
     }
 }
 
@@ -100,12 +95,13 @@ impl RedLock {
     /// servers](RedLockClient#how-it-works) do not count for that long.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        RedLock { terms: Terms { lease, fixed: true, ..self.terms.clone() }, ..self.clone() }
+        let fixed = |it: Quorum| Quorum { terms: Terms { lease, fixed: true, ..it.terms }, ..it };
+        RedLock { quorum: self.quorum.clone().map(fixed) }
     }
 
     /// The lock's name.
     pub fn name(&self) -> &str {
-        &self.name
+        self.quorum.as_ref().map_or_else(Error::name, Quorum::name)
     }
 
     forms!(RedLock);
@@ -118,12 +114,13 @@ impl RedLock {
     /// `Unavailable` if too few servers replied to tell: neither does a majority have a holder, nor is a
     /// majority free. `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn is_locked(&self) -> Result<bool, Error> {
-        let replies: Vec<_> = self.ask()?.into_iter().map(|(_, reply)| reply).collect();
+        let quorum = self.quorum()?;
+        let replies: Vec<_> = quorum.ask()?.into_iter().map(|(_, reply)| reply).collect();
         let count = |held: bool| {
             replies.iter().filter(|reply| reply.as_ref().is_ok_and(|it| it.is_some() == held)).count()
         };
         let (held, free) = (count(true), count(false));
-        if held.max(free) >= self.servers.majority() {
+        if held.max(free) >= quorum.servers.majority() {
             return Ok(held > free);
         }
         let why = format!("{} of {} servers replied: too few to tell", held + free, replies.len());
@@ -152,7 +149,7 @@ impl RedLock {
     /// ```
     #[doc(alias = "or_who")]
     pub fn busy_error(&self) -> Error {
-        let replies = match self.ask() {
+        let replies = match self.quorum().and_then(Quorum::ask) {
             Ok(replies) => replies,
             Err(why) => return busy(self.name(), Err(why)),
         };
@@ -167,30 +164,31 @@ impl RedLock {
     // ---- underneath ------------------------------------------------------------------------
 
     /// What attempts need, if the settings are valid.
-    fn quorum(&self) -> Result<Quorum, Error> {
-        let bad = |why: String| Error::new(ErrorKind::InvalidInput, &self.name).because(why);
-        let (servers, entries, lease) = (self.servers.clone(), self.entries.clone()?, self.terms.lease);
-        let limit = servers.node_timeout.unwrap_or_else(|| default_node_timeout(lease));
+    fn quorum(&self) -> Result<&Quorum, Error> {
+        let quorum = self.quorum.as_ref().map_err(Clone::clone)?;
+        let bad = |why: String| Error::new(ErrorKind::InvalidInput, quorum.name()).because(why);
+        let lease = quorum.terms.lease;
         check_lease("lease", lease).map_err(bad)?;
-        within("the node timeout", limit, SHORTEST_NODE_TIMEOUT..=lease / 2).map_err(bad)?;
-        Ok(Quorum { servers, entries, lease, limit })
+        within("the node timeout", quorum.limit(), SHORTEST_NODE_TIMEOUT..=lease / 2).map_err(bad)?;
+        Ok(quorum)
     }
 
     fn acquire<O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<RedLock, O>>, Error> {
-        let thread = this_thread();
-        let terms = self.terms.clone();
-        let holder = holder::<O>(thread);
+        let (quorum, thread) = (self.quorum()?, this_thread());
+        let (holder, terms) = (holder::<O>(thread), quorum.terms.clone());
         let request = Request { holder, thread, terms, once: true, from: None, instead: false, most: None };
-        Ok(self.hold(&request, wait)?.map(|holding| Guard::new(RedLockHold::new(holding))))
+        Ok(quorum.hold(&request, wait)?.map(|holding| Guard::new(RedLockHold::new(holding))))
     }
+}
 
+impl Quorum {
     /// Asks each server for its holder.
     fn ask(&self) -> Result<Vec<Reply>, Error> {
-        let (quorum, began) = (self.quorum()?, Moment::now());
-        let each = || self.servers.nodes.iter().zip(&*quorum.entries);
-        each().try_for_each(|(node, _)| node.shared.usable()).map_err(|e| e.about(&self.name))?;
+        let began = Moment::now();
+        let each = || self.servers.nodes.iter().zip(&*self.entries);
+        each().try_for_each(|(node, _)| node.shared.usable()).map_err(|e| e.about(self.name()))?;
         let queries = each().map(|at| (at, Query::sent(at.0, commands::inspect(at.1, "", ""), began)));
-        let replies: Vec<_> = read_all(queries.collect(), began, began.after(quorum.limit)).collect();
+        let replies: Vec<_> = read_all(queries.collect(), began, began.after(self.limit())).collect();
         let replies = replies.into_iter().map(|((node, entry), reply)| {
             let holder = match reply {
                 Ok(reply) => Ok(holders_of(read(&reply.value).holders, true, &[]).into_iter().next()),
@@ -204,17 +202,16 @@ impl RedLock {
 
     /// Attempts to acquire the lock until `wait` is over.
     fn hold(&self, request: &Request, wait: &Wait<'_>) -> Result<Option<Arc<Holding>>, Error> {
-        let quorum = self.quorum()?;
         let clients = || self.servers.nodes.iter().map(|node| &node.shared);
-        clients().try_for_each(|client| client.same_process()).map_err(|e| e.about(&self.name))?;
+        clients().try_for_each(|client| client.same_process()).map_err(|e| e.about(self.name()))?;
         let mut backoff = Backoff::default();
         let mut out_of_reach = None;
         loop {
             if wait.is_cancelled() {
-                return Err(Error::new(ErrorKind::Cancelled, &self.name));
+                return Err(Error::new(ErrorKind::Cancelled, self.name()));
             }
             let began = Moment::now();
-            let trouble = match attempt(&quorum, request, wait) {
+            let trouble = match attempt(self, request, wait) {
                 Ok(Some(holding)) => return Ok(Some(holding)),
                 Err(error) if !error.is_retryable() => return Err(error),
                 missed => missed.err(),
@@ -237,12 +234,6 @@ impl RedLock {
             }
         }
     }
-}
-
-/// A twentieth of the lease, within bounds: a server that hangs costs it once, and a thread on a busy machine may well
-/// not run for some 10 ms.
-fn default_node_timeout(lease: Duration) -> Duration {
-    (lease / 20).clamp(Duration::from_millis(25), Duration::from_millis(200))
 }
 
 #[cfg(all(test, not(shuttle)))]

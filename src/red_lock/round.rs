@@ -85,13 +85,13 @@ pub(super) fn attempt(
     request: &Request,
     wait: &Wait<'_>,
 ) -> Result<Option<Arc<Holding>>, Error> {
-    let (began, limit) = (Moment::now(), quorum.limit);
+    let (began, limit) = (Moment::now(), quorum.limit());
     let deadline = wait.limit(began, limit);
     let terms = RoundTerms {
         began,
         deadline,
         is_cut_short: deadline < began.after(limit),
-        lease: (!quorum.servers.skips_startup_delay).then_some(quorum.lease),
+        lease: (!quorum.servers.skips_startup_delay).then_some(quorum.terms.lease),
     };
     let (granted, behind, errors) = (Vec::with_capacity(quorum.entries.len()), Vec::new(), Vec::new());
     let mut poll = Poll { quorum, terms, granted, busy: 0, behind, errors };

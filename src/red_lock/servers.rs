@@ -118,6 +118,12 @@ impl RedLockClient {
     }
 }
 
+/// A twentieth of the lease, within bounds: a server that hangs costs it once, and a thread on a busy machine may well
+/// not run for some 10 ms.
+pub(super) fn default_node_timeout(lease: Duration) -> Duration {
+    (lease / 20).clamp(Duration::from_millis(25), Duration::from_millis(200))
+}
+
 /// The clients' servers, if they are valid for a RedLock.
 fn checked(clients: &[Client]) -> Result<Arc<[Arc<Voter>]>, Error> {
     let n = clients.len();

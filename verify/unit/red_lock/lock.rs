@@ -1,5 +1,6 @@
 //! Unit tests of `src/red_lock/lock.rs`.
 
+use super::super::servers::default_node_timeout;
 use super::*;
 use crate::settings::{LONGEST_LEASE, SHORTEST_LEASE};
 
