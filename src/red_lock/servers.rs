@@ -137,14 +137,14 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Voter>]>, Error> {
         Voter::new(client).map(Arc::new).map_err(|why| bad(format!("client {i} of a RedLock {why}")))
     };
     let nodes: Arc<[_]> = clients.iter().enumerate().map(voter).collect::<Result<_, _>>()?;
-    let names = run_ids(&nodes)?;
-    for (i, (node, name)) in nodes.iter().zip(&names).enumerate() {
-        let same = |other: usize| match (name, &names[other]) {
-            (Some(a), Some(b)) => a == b,
+    identify(&nodes)?;
+    for (i, node) in nodes.iter().enumerate() {
+        let same = |other: &Voter| match [&**node, other].map(|it| it.server.known.run_id()) {
+            [Some(a), Some(b)] => a == b,
             // A server that did not reply is identified by its address only.
-            _ => node.address == nodes[other].address,
+            _ => node.address == other.address,
         };
-        if let Some(other) = (0..i).find(|other| same(*other)) {
+        if let Some(other) = (0..i).find(|other| same(&nodes[*other])) {
             let (one, two) = (&nodes[other].address, &node.address);
             return Err(bad(format!(
                 "a RedLock needs a different server for each client: clients {other} ({one}) and {i} ({two}) have the same"
@@ -154,18 +154,19 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Voter>]>, Error> {
     Ok(nodes)
 }
 
-/// The run id of each server that replies. All requests are written before any reply is waited for.
-fn run_ids(nodes: &[Arc<Voter>]) -> Result<Vec<Option<String>>, Error> {
+/// Learns which servers these are, of those that reply. All requests are written before any reply is waited for.
+fn identify(nodes: &[Arc<Voter>]) -> Result<(), Error> {
     nodes.iter().try_for_each(|node| node.shared.usable())?;
     let began = Moment::now();
     let longest =
         |node: &Arc<Voter>| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
     let limit = began.after(nodes.iter().map(longest).max().unwrap_or(Duration::ZERO));
     let ping = |node| (node, Query::sent(node, Command::plain(&redis::cmd("PING")).identified(), began));
-    let names = read_all(nodes.iter().map(ping).collect(), began, limit).map(|(node, reply)| {
-        let server = reply.map_err(|failure| node.failed(failure.error())).ok()?.server?;
-        connected(&node.shared, &node.server, &server);
-        server.run_id.clone()
-    });
-    Ok(names.collect())
+    for (node, reply) in read_all(nodes.iter().map(ping).collect(), began, limit) {
+        match reply {
+            Ok(reply) => reply.server.iter().for_each(|it| connected(&node.shared, &node.server, it)),
+            Err(failure) => node.failed(failure.error()),
+        }
+    }
+    Ok(())
 }
