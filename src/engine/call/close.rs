@@ -1,6 +1,5 @@
 //! Closing a client: everything that it holds or waits for leaves Redis, and its threads end.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,6 @@ use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::commands;
-use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
@@ -123,7 +121,7 @@ fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec
     /// The second time is for locks that had moved.
     const TIMES: usize = 2;
     for _ in 0..TIMES {
-        leaving = release_at_once(by_server(leaving), limit);
+        leaving = release_at_once(leaving, limit);
         match leaving.first() {
             Some((entry, _)) if Moment::now() < limit && shared.route.lost(entry.server(), limit) => {}
             _ => break,
@@ -132,42 +130,36 @@ fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec
     leaving
 }
 
-/// Groups the leaves by server.
-fn by_server(leaving: Vec<Leaving>) -> Vec<(Arc<Server>, Vec<Leaving>)> {
-    let mut parts = BTreeMap::new();
-    for it in leaving {
-        let server = it.0.server().clone();
-        parts.entry(server.id).or_insert_with(|| (server, Vec::new())).1.push(it);
-    }
-    parts.into_values().collect()
-}
-
-/// Sends each part to its server, in parallel: a server that hangs does not delay the others. Returns the
-/// leaves that were not answered in time.
-fn release_at_once(parts: Vec<(Arc<Server>, Vec<Leaving>)>, limit: Moment) -> Vec<Leaving> {
-    let Some(((server, own), others)) = parts.split_first() else { return Vec::new() };
+/// Sends these leaves to the server that has them, in parallel where there are several: one that hangs does not delay
+/// the others. Returns the leaves that were not answered in time.
+fn release_at_once(mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Leaving> {
+    let server = |(entry, _): &Leaving| entry.server().id;
+    leaving.sort_by_cached_key(server);
+    let mut parts = leaving.chunk_by(|one, next| server(one) == server(next));
+    let Some(own) = parts.next() else { return Vec::new() };
     thread::scope(|scope| {
-        let started = others.iter().map(|(server, part)| {
+        let started = parts.map(|part| {
             let thread = thread::Builder::new().name("rc-close".to_owned());
-            thread.spawn_scoped(scope, move || release(server, part, limit))
+            (thread.spawn_scoped(scope, move || release(part, limit)), part)
         });
         let started: Vec<_> = started.collect();
-        let mut left = release(server, own, limit);
-        for (thread, (server, part)) in started.into_iter().zip(others) {
+        let mut left = release(own, limit);
+        for (thread, part) in started {
             left.extend(match thread {
-                Ok(thread) => thread.join().unwrap_or_else(|_| part.clone()),
+                Ok(thread) => thread.join().unwrap_or_else(|_| part.to_vec()),
                 // The thread could not be started.
-                Err(_) => release(server, part, limit),
+                Err(_) => release(part, limit),
             });
         }
         left
     })
 }
 
-/// Sends these leaves to this server. Returns those that it did not answer in time.
-fn release(server: &Server, leaving: &[Leaving], limit: Moment) -> Vec<Leaving> {
+/// Sends these leaves to the server of the first. Returns those that it did not answer in time.
+fn release(leaving: &[Leaving], limit: Moment) -> Vec<Leaving> {
+    let Some((first, _)) = leaving.first() else { return Vec::new() };
     let commands: Vec<_> =
         leaving.iter().map(|(entry, leaving)| commands::leave_alone(entry, leaving)).collect();
-    let executed = server.backend.execute_each(&commands, limit);
+    let executed = first.server().backend.execute_each(&commands, limit);
     leaving.iter().zip(executed).filter(|(_, executed)| !executed).map(|(leave, _)| leave.clone()).collect()
 }
