@@ -25,7 +25,6 @@ use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::redis::subscriber::{PING_AFTER, Pushed, Subscriber, TICK};
 use crate::engine::redis::wire::Connection;
 use crate::engine::renewal::successor;
-use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
 use crate::error::{Error, ErrorKind};
 use crate::names::{channel, fresh_uuid, stem_of};
@@ -51,7 +50,6 @@ pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Er
             shared: Arc::downgrade(shared),
             server: server.clone(),
             channel: format!("{}{}", shared.inbox_prefix, shared.uuid),
-            by_lock: matches!(shared.route, Route::Cluster(_)),
             notices: Notices::default(),
             mark: String::new(),
             answered: Moment::default(),
@@ -66,9 +64,6 @@ struct Listener {
     server: Arc<Server>,
     /// The client's own channel.
     channel: String,
-    /// Whether this is a cluster, where each lock has a channel of its own and the client's only serves to
-    /// wake the listener.
-    by_lock: bool,
     notices: Notices,
     /// What it asks a copy of this process with; new for each connection.
     mark: String,
@@ -87,7 +82,7 @@ impl Listener {
             match self.connect() {
                 Ok((connection, info)) => {
                     let missed = down.map(|down| Moment::now().since(down));
-                    let mut line = Subscriber::new(connection, self.by_lock);
+                    let mut line = Subscriber::new(connection, self.by_lock());
                     // Before waiters ask again: a message that comes after their requests must be received.
                     let resumed = self.notices.resume(&mut line);
                     self.came_up(dialled, &info, missed);
@@ -119,6 +114,12 @@ impl Listener {
         !self.server.inbox.life.is_stopped() && self.shared.strong_count() > 0
     }
 
+    /// Returns whether this is a cluster, where each lock has a channel of its own and the client's only serves to
+    /// wake the listener.
+    fn by_lock(&self) -> bool {
+        self.server.node.is_some()
+    }
+
     /// Returns whether this server may have any key of the client. If not, its channels are forgotten.
     fn is_needed(&self) -> bool {
         let is_needed = self.shared.upgrade().is_some_and(|shared| shared.route.leads_to(&self.server));
@@ -146,7 +147,7 @@ impl Listener {
         let info = if doubted { redis::cmd("INFO").get_packed_command() } else { ServerInfo::request() };
         // In a cluster, the client's other listeners would hear it, too.
         let question = || self.says(&format!("{TWIN} {}", self.mark)).get_packed_command();
-        let twin = if self.by_lock { Vec::new() } else { question() };
+        let twin = if self.by_lock() { Vec::new() } else { question() };
         let [info, _, subscribed] =
             connection.ask([info, twin, subscribe], manager.due()).map_err(not_connected)?;
         match subscribed {
@@ -198,7 +199,7 @@ impl Listener {
                 }
                 needed = now;
             }
-            if self.by_lock {
+            if self.by_lock() {
                 let requested = server.inbox.channels.take_requested();
                 line.ask(requested.iter().map(|stem| channel(stem, &shared.uuid)).collect())?;
             }

@@ -40,23 +40,19 @@ impl Notices {
         channel: &str,
         until: Moment,
     ) -> RedisResult<()> {
-        let is_new = !self.channels.iter().any(|known| known.name == channel);
         let listens = |it: &ForeignChannel| it.entries.iter().any(|it| it.as_ptr() == Arc::as_ptr(entry));
-        if is_new && self.channels.iter().any(listens) {
-            return Ok(());
-        }
-        if is_new {
-            let (name, marker) = (channel.to_owned(), format!("{}{channel}", entry.inbox_prefix()));
-            let added = ForeignChannel { name, marker, entries: Vec::new(), attentive: true, until };
-            added.subscribe(line)?;
-            self.channels.push(added);
-        }
         if let Some(known) = self.channels.iter_mut().find(|known| known.name == channel) {
             (known.attentive, known.until) = (true, known.until.max(until));
             known.entries.retain(|known| known.strong_count() > 0);
             if !listens(known) {
                 known.entries.push(Arc::downgrade(entry));
             }
+        } else if !self.channels.iter().any(listens) {
+            let (name, marker) = (channel.to_owned(), format!("{}{channel}", entry.inbox_prefix()));
+            let entries = vec![Arc::downgrade(entry)];
+            let added = ForeignChannel { name, marker, entries, attentive: true, until };
+            added.subscribe(line)?;
+            self.channels.push(added);
         }
         Ok(())
     }
