@@ -10,6 +10,7 @@ use crate::engine::call::{held, modes, unlock_failed};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::effects::lock_at;
 use crate::engine::operations::several;
+use crate::engine::redis::slots::Slot;
 use crate::engine::state::lock_state::{Acquired, HolderId, Request, Terms, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
@@ -71,10 +72,26 @@ impl Part {
     }
 }
 
-/// Returns whether both locks go by one request: they are of one client and have the same scripts, those of one kind,
-/// and in one slot, so they are on one server.
-pub(super) fn goes_with(a: &LockEntry, b: &LockEntry) -> bool {
-    Arc::ptr_eq(&a.shared, &b.shared) && Arc::ptr_eq(&a.scripts, &b.scripts) && a.hash_slot == b.hash_slot
+/// What locks have in common that go by one request: they are of one client and have the same scripts, those of one kind,
+/// and are in one slot, so they are on one server.
+pub(super) fn common(entry: &LockEntry) -> (usize, usize, Slot) {
+    (Arc::as_ptr(&entry.shared).addr(), Arc::as_ptr(&entry.scripts).addr(), entry.hash_slot)
+}
+
+/// Returns those together of which `common` is the same, in the order of the first of each.
+pub(super) fn together<T, K: PartialEq>(
+    all: impl Iterator<Item = T>,
+    common: impl Fn(&T) -> K,
+) -> Vec<Vec<T>> {
+    let mut batches: Vec<(K, Vec<T>)> = Vec::new();
+    for it in all {
+        let of = common(&it);
+        match batches.iter_mut().find(|(other, _)| *other == of) {
+            Some((_, batch)) => batch.push(it),
+            None => batches.push((of, vec![it])),
+        }
+    }
+    batches.into_iter().map(|(_, batch)| batch).collect()
 }
 
 /// Holds of several locks, released together.
@@ -147,13 +164,8 @@ impl Holds {
     }
 
     fn give_back(&mut self, stay: Stay) -> Vec<(Arc<LockEntry>, Error)> {
-        let mut rest = std::mem::take(&mut self.held);
-        rest.reverse();
         let mut errors = Vec::new();
-        while let Some(first) = rest.first().map(|held| held.entry.clone()) {
-            let (batch, others): (Vec<_>, _) =
-                rest.into_iter().partition(|held| goes_with(&held.entry, &first));
-            rest = others;
+        for batch in together(std::mem::take(&mut self.held).into_iter().rev(), |held| common(&held.entry)) {
             leave(&batch, stay, self.acquired_by.as_ref(), &mut errors);
         }
         errors.sort_by_key(|(part, ..)| *part);
