@@ -48,8 +48,8 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
         }
         server.backend.close();
     }
-    let mut ended = shared.renewer.wait_for_end(servers, limit);
-    servers.iter().for_each(|server| ended &= server.wait_for_end(limit));
+    let lines_ended = shared.renewer.wait_for_end(servers, limit);
+    let ended = servers.iter().fold(lines_ended, |ended, server| server.wait_for_end(limit) && ended);
     if !ended {
         tracing::warn!("a thread of the closed client is still ending");
     }
@@ -101,7 +101,7 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
             core.lock_state.grant(l.owner).map(|grant| grant.holds)
         });
         let lost: Vec<_> = lost.collect();
-        let under_way = core.under_way().to_vec();
+        let under_way = core.leaves.clone();
         core.wake_all();
         drop(core);
         tokens.iter().for_each(CancellationToken::cancel);

@@ -148,7 +148,9 @@ pub(crate) fn begin_release(
 
 /// Reports a released hold, unless its beginning was not reported either.
 pub(super) fn released(entry: &LockEntry, held: Option<Duration>) {
-    held.iter().for_each(|held| entry.shared.observers.tell_often(|o| o.released(entry.observed(), *held)));
+    if let Some(held) = held {
+        entry.shared.observers.tell_often(|o| o.released(entry.observed(), held));
+    }
 }
 
 impl OngoingRelease<'_> {
@@ -252,8 +254,9 @@ impl OngoingRelease<'_> {
                 Err(entry.error(lost(LossReason::Revoked).caused_by(failure.error())))
             }
             Err(failure) => {
-                held.iter()
-                    .for_each(|held| shared.observers.tell(|o| o.release_deferred(entry.observed(), *held)));
+                if let Some(held) = held {
+                    shared.observers.tell(|o| o.release_deferred(entry.observed(), held));
+                }
                 Err(entry.error(continues(failure)))
             }
         }

@@ -56,8 +56,9 @@ pub(crate) struct Core {
     sides: Table<Side>,
     /// The threads that sleep.
     parked: Vec<Parked>,
-    /// The leaves without a reply so far, which threads are sending or the renewer repeats.
-    leaves: Vec<PendingRelease>,
+    /// The leaves without a reply so far, which threads are sending or the renewer repeats. A client that closes sends
+    /// them again, since it closes the connections that they are on.
+    pub(crate) leaves: Vec<PendingRelease>,
     /// When a call gave up that other calls are queued behind, and since when Redis had not replied. Boxed, as it is
     /// rare.
     gave_up: Option<Box<(Moment, Moment)>>,
@@ -289,12 +290,6 @@ impl Core {
     /// Removes the leave of `owner`, which was answered or given up.
     pub(crate) fn remove_leave(&mut self, owner: u64) {
         self.leaves.retain(|leaving| leaving.owner != owner);
-    }
-
-    /// Returns the leaves without a reply so far. A client that closes sends them again, since it closes the
-    /// connections that they are on.
-    pub(crate) fn under_way(&self) -> &[PendingRelease] {
-        &self.leaves
     }
 
     /// Returns the token that reports the grant's loss, which is created if there is none.
