@@ -197,7 +197,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How often a lease is renewed. Default: a third of the lease; may be at most half the lease.
+    /// How often a lease is renewed. Default: a third of the lease; at least 1 ms, at most half the
+    /// lease.
     pub fn renew_every(mut self, every: Duration) -> Self {
         self.renew_every = Some(every);
         self

@@ -9,7 +9,8 @@ use crate::error::{Error, ErrorKind};
 /// The shortest lease: below it, the ordinary jitter of the network would decide which caller holds a lock.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
-/// The shortest connect timeout or command timeout: no server replies in less.
+/// The shortest connect timeout or command timeout, and the shortest time between two renewals of a hold: no server replies
+/// in less.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// The longest lease or waiter timeout. More would amount to forever, and that is not a lease.
@@ -125,12 +126,10 @@ impl Config {
         check_lease("lease", lease)?;
         check_lease("waiter_timeout", waiter_timeout)?;
         within("max_connections", self.max_connections, 1..=MOST_CONNECTIONS)?;
+        within("renew_every", renew_every, SHORTEST_TIMEOUT..=lease / 2)
+            .map_err(|why| format!("{why} (half the lease of {lease:?} is the most)"))?;
         let shortest = self.connect_timeout.min(command_timeout);
-        let wrong = if renew_every.is_zero() || renew_every > lease / 2 {
-            format!(
-                "renew_every must be more than zero and at most half the lease of {lease:?}, got {renew_every:?}"
-            )
-        } else if self.max_hold.is_some_and(|longest| longest.is_zero()) {
+        let wrong = if self.max_hold.is_some_and(|longest| longest.is_zero()) {
             "max_hold must not be zero: for a hold that is never renewed, use a fixed lease".to_owned()
         } else if self.deadlock_timeout < Duration::from_millis(100) {
             "deadlock_timeout must be at least 100ms (`Duration::MAX` switches it off)".to_owned()

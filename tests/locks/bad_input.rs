@@ -366,13 +366,16 @@ fn a_setting_that_cannot_work_is_named() {
         error
     };
     type Change = fn(ClientBuilder) -> ClientBuilder;
-    let bad: [(&str, Change); 22] = [
+    let bad: [(&str, Change); 23] = [
         ("lease", |it| it.lease(ms(99))),
         ("lease", |it| it.lease(Duration::ZERO)),
         ("lease", |it| it.lease(Duration::MAX)),
-        ("renew_every", |it| it.lease(ms(1000)).renew_every(ms(501))),
+        ("renew_every must be between 1ms and 500ms, got 501ms (half the lease of 1s", |it| {
+            it.lease(ms(1000)).renew_every(ms(501))
+        }),
         ("renew_every", |it| it.renew_every(Duration::MAX)),
         ("renew_every", |it| it.renew_every(Duration::ZERO)),
+        ("renew_every", |it| it.renew_every(Duration::from_micros(999))),
         ("waiter_timeout", |it| it.waiter_timeout(ms(99))),
         ("waiter_timeout", |it| it.waiter_timeout(Duration::MAX)),
         // Both are named.
