@@ -103,7 +103,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "told-after-it-listens" in "src":
         { self.server.inbox.came_up(dialled, info.is_primary == Some(false)); } =>
         { self.server.inbox.came_up(dialled, info.is_primary == Some(false));
-          if PLANTED { shared.entries_at(&server).iter().for_each(deaf); } }
+          if PLANTED { self.at_each(deaf); } }
     "idle-end-is-a-loss" in "src":
         { let idle = grant.is_idle(); } =>
         { let idle = grant.is_idle() && !PLANTED; }
