@@ -8,7 +8,7 @@ use super::holding::{Holding, Quorum, ServerHold, give_back};
 use super::node::{JITTER, Query, Voter};
 use crate::clock::Moment;
 use crate::engine::call::attempt::{OneTry, begin, unheard};
-use crate::engine::call::waiter::Progress;
+use crate::engine::call::waiter::{Progress, this_name};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::operations::replies::acquired;
@@ -233,7 +233,11 @@ fn hear_later(questions: Vec<Question<'_>>, terms: RoundTerms, holding: &Arc<Hol
         return;
     }
     // What is dropped unread gives back what it was granted.
-    let late = questions.into_iter().map(|it| (it.query.node.clone(), it.attempt, it.query.posted));
+    let late = questions.into_iter().map(|mut it| {
+        // The request may have to be sent again, by a thread that has not asked.
+        it.attempt.asking.thread = this_name();
+        (it.query.node.clone(), it.attempt, it.query.posted)
+    });
     let late: Vec<_> = late.collect();
     let holding = Arc::downgrade(holding);
     let hearing = thread::Builder::new().name("rc-late".to_owned()).spawn(move || {

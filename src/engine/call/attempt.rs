@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::clock::Moment;
 use crate::engine::call::acquire::not_acquired;
-use crate::engine::call::waiter::{MayPark, Position, Progress, UNHEARD, Waiter, this_name};
+use crate::engine::call::waiter::{MayPark, Position, Progress, UNHEARD, Waiter};
 use crate::engine::call::{How, end, held};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::failure::Failure;
@@ -53,7 +53,6 @@ pub(crate) fn begin(
         Progress::Next((asking, _)) => {
             waiter.position = Position::Left;
             let (entry, ticket) = (entry.clone(), waiter.ticket);
-            let asking = Asking { thread: this_name(), ..asking };
             Progress::Next(OneTry { entry, asking, ticket, entered, over: false })
         }
     })

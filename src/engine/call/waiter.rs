@@ -389,7 +389,7 @@ pub(in crate::engine) fn register_hold(
 }
 
 /// Returns the name of this thread, for a request that goes with another one or is sent by another thread.
-pub(in crate::engine) fn this_name() -> Option<Arc<str>> {
+pub(crate) fn this_name() -> Option<Arc<str>> {
     std::thread::current().name().map(Arc::from)
 }
 
