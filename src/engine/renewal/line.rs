@@ -96,8 +96,7 @@ impl LineThread {
             if self.connection.is_none() {
                 self.connection = line.connection.take();
             }
-            let now = Moment::now();
-            let pauses = self.connection.is_none() && now < self.pause.1;
+            let pauses = self.connection.is_none() && Moment::now() < self.pause.1;
             let demoted = !self.flights.is_empty() && self.connection.as_ref().is_some_and(|it| it.demoted);
             if !line.queue.is_empty() && !pauses && self.under_way() < MAX_IN_FLIGHT && !demoted {
                 let batch = line.queue.len().min(BATCH);
@@ -106,6 +105,7 @@ impl LineThread {
             if !self.flights.is_empty() {
                 return Some((Vec::new(), line.queue.len()));
             }
+            let now = Moment::now();
             let idle_until = *idle_until.get_or_insert_with(|| now.after(line.renew_every * 2));
             let until = if line.queue.is_empty() { idle_until } else { self.pause.1 };
             if until <= now {
