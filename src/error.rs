@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::iter::successors;
 use std::sync::Arc;
 
 use redis::RedisError;
@@ -216,9 +217,6 @@ pub fn printable(text: &str) -> String {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if f.alternate() {
-            return f.write_str(&self.chain());
-        }
         let Inner { kind, name, detail, .. } = &*self.0;
         if !name.is_empty() {
             write!(f, "{name:?}: ")?;
@@ -227,20 +225,12 @@ impl fmt::Display for Error {
         if !detail.is_empty() {
             write!(f, ": {}", printable(detail))?;
         }
-        Ok(())
-    }
-}
-
-impl Error {
-    /// This error and its sources.
-    fn chain(&self) -> String {
-        let mut chain = self.to_string();
-        let mut source = self.source();
-        while let Some(error) = source {
-            chain = format!("{chain}: {}", printable(&error.to_string()));
-            source = error.source();
+        if f.alternate() {
+            for source in successors(self.source(), |&error| error.source()) {
+                write!(f, ": {}", printable(&source.to_string()))?;
+            }
         }
-        chain
+        Ok(())
     }
 }
 

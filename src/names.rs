@@ -65,20 +65,17 @@ impl Names {
     /// The keys of the lock whose state is exactly at `key`. No two such locks share any other key: after
     /// `}:at` comes the whole key if it has a hash tag, and otherwise the key is the tag.
     pub(crate) fn at_key(namespace: &str, key: &str) -> Result<Self, Error> {
-        let bad = |why: String| Err(Error::new(ErrorKind::InvalidInput, &short(key)).because(why));
-        if let Err(why) = measure("lock's key", key) {
-            return bad(why);
-        }
+        let bad = |why: String| Error::new(ErrorKind::InvalidInput, &short(key)).because(why);
+        measure("lock's key", key).map_err(bad)?;
         let ours = key.strip_prefix(namespace).is_some_and(|rest| rest.starts_with(":{"));
         if ours && SUFFIXES[1..].iter().chain([&FENCED]).any(|suffix| key.ends_with(suffix)) {
-            return bad(format!("a key like this one is a lock's own, in the namespace {namespace:?}"));
+            return Err(bad(format!("a key like this one is a lock's own, in the namespace {namespace:?}")));
         }
         let others = match tag(key) {
             Some(tag) => format!("{namespace}:{{{tag}}}:at:{key}"),
             None if key.contains('}') => {
-                return bad(
-                    "in a cluster nothing could stand beside this key: it has a '}', and no hash tag".into(),
-                );
+                let why = "in a cluster nothing could stand beside this key: it has a '}', and no hash tag";
+                return Err(bad(why.to_owned()));
             }
             None => format!("{namespace}:{{{key}}}:at"),
         };

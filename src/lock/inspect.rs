@@ -58,15 +58,13 @@ impl Process {
     /// Parses a record: `<threads> <pid> <host> <client_name>`, followed by a tab and the thread's name if it
     /// has one.
     pub(crate) fn read(record: &str) -> Option<Process> {
-        let (record, thread) = match record.split_once('\t') {
-            // After another tab comes what its threads hold.
-            Some((record, more)) => (record, more.split('\t').next().filter(|it| !it.is_empty())),
-            None => (record, None),
-        };
-        let mut words = record.splitn(4, ' ').skip(1);
+        // After another tab comes what its threads hold.
+        let mut parts = record.split('\t');
+        let mut words = parts.next()?.splitn(4, ' ').skip(1);
         let pid = words.next()?.parse().ok()?;
         let host = words.next()?.to_owned();
-        let (client_name, thread) = (words.next().unwrap_or_default().to_owned(), thread.map(str::to_owned));
+        let client_name = words.next().unwrap_or_default().to_owned();
+        let thread = parts.next().filter(|it| !it.is_empty()).map(str::to_owned);
         Some(Process { pid, host, client_name, thread })
     }
 }

@@ -119,7 +119,7 @@ impl FromStr for Receipt {
         let fields: Vec<&str> = text.split('.').collect();
         let receipt = match *fields {
             [VERSION, kind, name, owner, hand_overs, lease, ends, args, _] => Receipt {
-                kind: unescape(kind).ok_or_else(|| bad("kind"))?,
+                kind: unescape(kind).filter(|it| !it.is_empty()).ok_or_else(|| bad("kind"))?,
                 name: unescape(name.strip_prefix('@').unwrap_or(name)).ok_or_else(|| bad("name"))?,
                 at_key: name.starts_with('@'),
                 owner: unescape(owner).filter(|it| is_owner(it)).ok_or_else(|| bad("owner"))?,
@@ -138,9 +138,6 @@ impl FromStr for Receipt {
             }
             _ => return Err(wrong("not a receipt")),
         };
-        if receipt.kind.is_empty() {
-            return Err(bad("kind"));
-        }
         names::check("lock", &receipt.name)?;
         check_lease("lease", receipt.lease).map_err(wrong)?;
         // Each receipt has exactly one text, with one checksum: one that differs was altered on its way.
