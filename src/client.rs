@@ -339,8 +339,9 @@ impl Client {
     }
 
     /// Closes the client and all its clones: waiting threads get [`Closed`](ErrorKind::Closed), every guard's
-    /// [`lost`](crate::Guard::lost) token is cancelled, all holds are released, and threads and connections
-    /// end. Blocks for one second at most; calling it again has no effect.
+    /// [`lost`](crate::Guard::lost) token is cancelled, all holds are released, observers are told of what they
+    /// have not been told yet, and threads and connections end. Blocks for one second at most; calling it again
+    /// has no effect.
     ///
     /// # Errors
     /// `OutcomeUnknown` if a hold could not be released in time: it expires with its lease, and each such hold

@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use super::events::Observer;
 use super::tracing::{TRACED, Tracing};
+use crate::clock::Moment;
 use crate::sync::{Condvar, Mutex, thread};
 
 thread_local! {
     /// Whether holds depend on this thread.
     static SERVES_HOLDS: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread notifies observers of what such threads do.
+    static NOTIFIES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Called once by each thread on which holds depend, whichever threads have them: no observer may delay it.
@@ -38,7 +41,8 @@ struct State {
     count: AtomicUsize,
     observers: Mutex<All>,
     queue: Mutex<Queue>,
-    queued: Condvar,
+    /// Notified of an event, when the client closes, and when the thread ends.
+    changed: Condvar,
 }
 
 /// The events that a thread of their own reports.
@@ -49,6 +53,8 @@ struct Queue {
     missed: u64,
     /// Whether the thread runs.
     running: bool,
+    /// Whether the client is closed: the thread does not wait for more.
+    closed: bool,
 }
 
 type Event = Box<dyn Fn(&dyn Observer) + Send>;
@@ -112,7 +118,7 @@ impl Observers {
             return;
         }
         queue.events.push_back((holds, Box::new(what)));
-        self.0.queued.notify_one();
+        self.0.changed.notify_all();
         if !queue.running {
             let observers = self.clone();
             // If there is no thread now, there may be one at the next event.
@@ -123,14 +129,16 @@ impl Observers {
 
     /// Reports queued events, until there have been none for a while.
     fn run(self) {
+        NOTIFIES.set(true);
         let mut queue = self.0.queue.lock();
         loop {
-            if queue.events.is_empty() {
-                self.0.queued.wait_for(&mut queue, IDLE);
+            if queue.events.is_empty() && !queue.closed {
+                self.0.changed.wait_for(&mut queue, IDLE);
             }
             let missed = std::mem::take(&mut queue.missed);
             let Some((holds, what)) = queue.events.pop_front() else {
                 queue.running = false;
+                self.0.changed.notify_all();
                 return;
             };
             drop(queue);
@@ -140,6 +148,18 @@ impl Observers {
             }
             queue = self.0.queue.lock();
         }
+    }
+
+    /// Waits until queued events are reported and their thread has ended, until `limit` at most. Returns whether
+    /// they are. A call by an observer on such a thread does not wait.
+    pub(crate) fn wait_for_end(&self, limit: Moment) -> bool {
+        let mut queue = self.0.queue.lock();
+        queue.closed = true;
+        self.0.changed.notify_all();
+        while queue.running && !NOTIFIES.get() && Moment::now() < limit {
+            limit.wait_on(&self.0.changed, &mut queue);
+        }
+        !queue.running
     }
 
     /// Notifies all observers. A panic in an observer is caught, because the lock must still work.

@@ -2,8 +2,8 @@
 
 mod synchronizers;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -357,6 +357,70 @@ fn close_tells_its_observer_outside_all_locks() {
             closed
         });
     });
+}
+
+/// A process may end as soon as its client is closed.
+#[test]
+fn close_waits_until_its_observer_knows_of_all_losses() {
+    // (Once more where the machine kept it from running for most of its second.)
+    assert!((0..5).any(|_| known_when_closed() == 3), "its observer knew less");
+}
+
+/// Closes a client that has lost three holds. Returns of how many its observer knew by then, which takes its time.
+fn known_when_closed() -> usize {
+    #[derive(Clone, Default)]
+    struct Slow(Arc<AtomicUsize>);
+    impl Observer for Slow {
+        fn lost(&self, _: LockInfo<'_>, why: LossReason) {
+            assert_eq!(why, LossReason::Forced);
+            thread::sleep(ms(100));
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let server = RedisServer::start().unwrap();
+    let slow = Slow::default();
+    let client = connected(|| unhurried(&server.url()).observer(slow.clone()));
+    let other = connect(&server);
+    let lost: Vec<_> =
+        (0..3).map(|i| client.reentrant_lock(&format!("x{i}")).lock_owned().unwrap()).collect();
+    for (i, guard) in lost.iter().enumerate() {
+        let token = guard.lost();
+        other.reentrant_lock(&format!("x{i}")).force_unlock().unwrap();
+        assert!(token.wait_timeout(LONG));
+    }
+    let began = Instant::now();
+    client.close().unwrap();
+    assert!(began.elapsed() < ms(1000) + LOAD, "{:?}", began.elapsed());
+    slow.0.load(Ordering::SeqCst)
+}
+
+/// An observer's thread that closes the client does not wait for itself.
+#[test]
+fn close_by_an_observer_of_losses() {
+    let took: Vec<_> = (0..5).map(|_| closed_by_its_observer()).collect();
+    assert!(took.iter().any(|took| *took < ms(600)), "{took:?}");
+}
+
+/// How long the close took.
+fn closed_by_its_observer() -> Duration {
+    #[derive(Clone, Default)]
+    struct Closes(Arc<OnceLock<Client>>, Arc<OnceLock<Duration>>);
+    impl Observer for Closes {
+        fn lost(&self, _: LockInfo<'_>, _: LossReason) {
+            let began = Instant::now();
+            let _ = released_all(&self.0.get().unwrap().close());
+            self.1.set(began.elapsed()).unwrap();
+        }
+    }
+    let server = RedisServer::start().unwrap();
+    let closes = Closes::default();
+    let client = connected(|| unhurried(&server.url()).observer(closes.clone()));
+    assert!(closes.0.set(client.clone()).is_ok());
+    let held = client.reentrant_lock("x").lock_owned().unwrap();
+    let lost = held.lost();
+    connect(&server).reentrant_lock("x").force_unlock().unwrap();
+    assert!(lost.wait_timeout(LONG));
+    eventually(LONG, || closes.1.get().copied())
 }
 
 /// The closing thread may be one that holds, and its guard may go before or after.

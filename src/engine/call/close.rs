@@ -50,7 +50,9 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     }
     let lines_ended = shared.renewer.wait_for_end(servers, limit);
     let ended = servers.iter().fold(lines_ended, |ended, server| server.wait_for_end(limit) && ended);
-    if !ended {
+    // Last, as the others may have had a loss to report.
+    let reported = shared.observers.wait_for_end(limit);
+    if !(ended && reported) {
         tracing::warn!("a thread of the closed client is still ending");
     }
     if left == 0 {
