@@ -127,6 +127,7 @@ lint:
 	$(CARGO) clippy --package redis-concurrent --lib --no-default-features -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	ci/unused.sh
+	@CARGO="$(CARGO)" CHECK=1 ci/planted.sh
 	luacheck --quiet lua examples/*.lua $(OWN)/src partitions/src
 
 # Compiles with exactly the Rust version that Cargo.toml states.

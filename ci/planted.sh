@@ -6,6 +6,7 @@
 # its SEEDS (or FAILURES) have failed, and prints how many were played, and which checks failed.
 # HISTORIES=3 makes as many histories with each of them instead (tests/faults/history.rs), and prints in how many of them
 # something is wrong for our own checks, and for the checker in Go.
+# CHECK=1 only checks that the sources with all faults compile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -17,17 +18,24 @@ limit=600
 unset PLANTED MODELS
 export RUST_BACKTRACE=0
 
-# One build for all faults, of a copy of the sources, and apart from other builds as its flags differ.
-CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}/planted")
+# One build for all faults, of a copy of the sources. What they depend on is there already, from other builds: only the
+# workspace's own packages are compiled by what switches the faults on.
+CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 export CARGO_TARGET_DIR
-export RUSTFLAGS="${RUSTFLAGS-} --cfg planted"
-sources=$CARGO_TARGET_DIR/sources
-planter=$CARGO_TARGET_DIR/plant
+sources=$CARGO_TARGET_DIR/planted/sources
+planter=$CARGO_TARGET_DIR/planted/plant
+export RUSTC_WORKSPACE_WRAPPER=$CARGO_TARGET_DIR/planted/rustc
 mkdir -p "$sources"
-rm -f "$sources/verify/build.rs"
-RUSTFLAGS='' "${RUSTC:-rustc}" --edition 2024 -o "$planter" verify/planted/plant.rs
+printf '%s\n' '#!/bin/sh' 'exec "$@" --cfg planted' >"$RUSTC_WORKSPACE_WRAPPER"
+chmod +x "$RUSTC_WORKSPACE_WRAPPER"
+"${RUSTC:-rustc}" --edition 2024 -o "$planter" verify/planted/plant.rs
 git ls-files --cached --others --exclude-standard | "$planter" "$sources"
 if [[ -e Cargo.lock ]]; then cp Cargo.lock "$sources"; fi
+
+if [[ ${CHECK:-} ]]; then
+    cd "$sources"
+    exec "$cargo" check --package verify --tests
+fi
 
 # The output of the last command.
 output=$(mktemp)
@@ -86,9 +94,8 @@ mapfile -t table < <("$planter" --list | grep -e "$only")
 mapfile -t faults < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 1 | sort -u)
 
 if [[ ${SIMULATE:-} ]]; then
-    # Only the package itself is built with the faults: the others are there already, from `make simulate`.
-    printf '%s\n' '#![allow(missing_docs)]' 'fn main() { println!("cargo::rustc-cfg=planted"); }' >"$sources/verify/build.rs"
-    export CARGO_TARGET_DIR=${CARGO_TARGET_DIR%/planted}/shuttle RUSTFLAGS="${RUSTFLAGS/--cfg planted/--cfg shuttle}"
+    CARGO_TARGET_DIR=$CARGO_TARGET_DIR/shuttle
+    export RUSTFLAGS="${RUSTFLAGS-} --cfg shuttle"
     # Not 3, after which each is shrunk.
     export SEEDS=${SEEDS:-1000} FAILURES=${FAILURES:-4}
     build --release --package verify
