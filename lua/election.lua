@@ -41,7 +41,7 @@ end
 
 -- beyond() -> a number above the last grant's. It is not kept, as what observers get is not a grant.
 local function beyond()
-  return math.max(now(), (call('GET', K[4]) or 0) + 1)
+  return math.max(now(), (tonumber(call('GET', K[4])) or 0) + 1)
 end
 
 -- candidates() -> whether the first waiter in the queue is a candidate

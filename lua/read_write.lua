@@ -86,7 +86,8 @@ function kind.try_acquire(w)
     if writer and writer ~= w.from then return false end
     -- The fence has the last write's number, which no reader changes: the readers' own numbers are kept here.
     -- They may be equal, and are never above the next write's, not even if the clock was set back.
-    value = call('GET', K[4]) or '0'
+    value = call('GET', K[4])
+    value = tonumber(value) and value or '0'
     n = math.max(now(), value + 1)
   end
   local ends = now() / 1000 + w.lease
@@ -157,7 +158,7 @@ function kind.is_full()
 end
 
 function kind.last()
-  local written = tonumber(call('GET', K[4]) or 0)
+  local written = tonumber(call('GET', K[4])) or 0
   -- Writes take their numbers from the fence alone: while the clock is behind the fence, readers may be
   -- ahead.
   return F[6] == 'write' and written or math.max(recent or 0, written)

@@ -19,7 +19,8 @@ if there == 0 and (F[5] == 'try' or F[5] == 'wait') and F[10] ~= '1' then
   local t = call('TIME')
   local n = t[1] * 1000000 + t[2] - 1577836800000000
   local last = call('SET', K[4], n, 'PX', '7200000', 'GET')
-  if not last or last + 0 < n then
+  -- (A text that is no number is another program's, and counts as none.)
+  if (tonumber(last or 0) or 0) < n then
     local owner, lease, record = F[1], F[2], F[7]
     kind.install(owner, lease, record, n)
     return n
@@ -51,7 +52,7 @@ if F[5] == 'wait' and not F[8] then
     if listening and not (tail and tail + 0 >= us) and call('ZADD', K[2], 'NX', arrival, w.owner) == 1 then
       place(w, us, least, steady, new)
       local ms = math.min(w.waiter_timeout / 3, w.lease / 3, kind.next_expiry(holder))
-      return {0, tonumber(call('GET', K[4]) or 0), math.max(1, math.ceil(ms)), arrival, listening == 0 and 1 or nil}
+      return {0, tonumber(call('GET', K[4])) or 0, math.max(1, math.ceil(ms)), arrival, listening == 0 and 1 or nil}
     end
   end
 end

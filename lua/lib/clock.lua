@@ -18,7 +18,7 @@ end
 local function number()
   local n = now()
   local last = call('SET', K[4], string.format('%.0f', n), 'PX', '7200000', 'GET')
-  if last and last + 0 >= n then
+  if last and (tonumber(last) or 0) >= n then
     if last + 0 >= 4503599627370495 then
       call('SET', K[4], last, 'KEEPTTL')
       error('no token can have a number above the last one, ' .. last .. ' in ' .. K[4])

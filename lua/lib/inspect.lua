@@ -11,7 +11,7 @@
 --     since its last heartbeat, ...}
 --@ parts
 kind.load('')
-local number = tonumber(call('GET', K[4]) or 0)
+local number = tonumber(call('GET', K[4])) or 0
 -- The rule's description of its state is correct only once all expired holders are out of it.
 if kind.inspect and kind.more and kind.more() then return {number, {}, {}, {}, F[5] or ''} end
 local part, from = string.match(F[5] or '', '^(%a)(.*)$')

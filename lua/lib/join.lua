@@ -7,7 +7,7 @@ end
 
 -- last() -> the last grant number, for busy replies.
 local function last()
-  return kind.last and kind.last() or tonumber(call('GET', K[4]) or 0)
+  return kind.last and kind.last() or tonumber(call('GET', K[4])) or 0
 end
 
 -- lifetime(w) -> how long, in ms, the positions of silent waiters live at least, so that they survive a stall

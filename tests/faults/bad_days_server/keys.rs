@@ -3,7 +3,7 @@
 use std::thread;
 
 use redis_concurrent::observe::LossReason;
-use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent::{Client, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::both::both;
@@ -143,6 +143,55 @@ mod bodies {
         drop(held);
         nothing_stays(&server, &clients.iter().collect::<Vec<_>>());
     }
+}
+
+/// A text in the fence says nothing about numbers: each kind goes on as if Redis had lost the last one.
+#[test]
+fn a_text_in_the_fence_counts_as_no_number() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server.url()), connect(&server.url()));
+    let fence = format!("{}:fence", key("it"));
+    let spoil = || ask::<()>(&server, &["SET", &fence, "theirs"]);
+    let fresh = || {
+        server.flush_all().unwrap();
+        spoil();
+    };
+
+    fn taken<K: Subject>(lock: &RedisLock<K>, other: &RedisLock<K>, spoil: impl Fn()) {
+        let guard = lock.try_lock().unwrap().expect("it is free");
+        spoil();
+        assert!(other.try_lock().unwrap().is_none());
+        assert!(other.lock_with(ms(50)).unwrap().is_none());
+        assert!(lock.holder().unwrap().is_some());
+        spoil();
+        guard.unlock().unwrap();
+    }
+    fresh();
+    taken(&client.simple_lock("it"), &other.simple_lock("it"), spoil);
+    fresh();
+    taken(&client.reentrant_lock("it"), &other.reentrant_lock("it"), spoil);
+    let (ours, theirs) = (client.read_write_lock("it"), other.read_write_lock("it"));
+    fresh();
+    taken(ours.write_lock(), theirs.write_lock(), spoil);
+    fresh();
+    let reading = ours.read_lock().try_lock().unwrap().expect("it is free");
+    assert!(theirs.write_lock().lock_with(ms(50)).unwrap().is_none());
+    reading.unlock().unwrap();
+
+    fresh();
+    let lock = client.reentrant_lock("it");
+    let mut guard = lock.lock().unwrap();
+    spoil();
+    assert!(!lock.condition("room").wait_with(&mut guard, ms(50)).unwrap());
+    guard.unlock().unwrap();
+    fresh();
+    assert!(client.election("it").try_campaign().unwrap().is_some());
+    fresh();
+    let latch = client.count_down_latch("it");
+    latch.try_set_count(1).unwrap();
+    spoil();
+    assert!(!latch.wait_with(ms(50)).unwrap());
+    assert_eq!(latch.count().unwrap(), Some(1));
 }
 
 both! {
