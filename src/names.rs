@@ -13,11 +13,11 @@ use crate::sync::Random;
 pub(crate) const LONGEST: usize = 1024;
 
 /// How many keys a lock has.
-pub(crate) const KEYS: usize = 6;
+pub(crate) const KEYS: usize = SUFFIXES.len();
 
 /// The suffixes of the keys after the state's own: queue, queue positions, fence, tombstones, conditions. The
 /// order is that of `KEYS` in every script.
-const SUFFIXES: [&str; KEYS] = ["", ":queue", ":positions", ":fence", ":tombstones", ":conditions"];
+pub(crate) const SUFFIXES: [&str; 6] = ["", ":queue", ":positions", ":fence", ":tombstones", ":conditions"];
 
 /// What separates the prefix of a channel from a client's uuid.
 const INBOX: &str = ":inbox:";

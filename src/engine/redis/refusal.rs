@@ -36,6 +36,7 @@ use redis::{RedisError, ServerError, ServerErrorKind, Value};
 
 use crate::engine::redis::failure::Failure;
 use crate::error::{Error, ErrorKind};
+use crate::names::SUFFIXES;
 use crate::script::{Script, unwrapped};
 
 /// Precedes the number of the script line that an error is from. Servers before 7.0 put it, and more, in
@@ -73,9 +74,14 @@ const ELSEWHERE: &str =
 /// How a server that is not part of a cluster answers the question for the slots.
 const NO_CLUSTER: &str = "This instance has cluster support disabled";
 
+const NO_NODE: &str = "this server is not a node of a Redis Cluster";
+
 /// How a server says that it has no database of this number. A node of a cluster has only one.
 const NO_DATABASE: [&str; 3] =
     ["DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"];
+
+const DATABASES: &str =
+    "the server has no database of this number (as many as its configuration says, 16 by default: 0 to 15)";
 
 /// What a server replies to an option that it does not know.
 const NO_SUCH_OPTION: &str = "ERR syntax error";
@@ -133,32 +139,25 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
     let begins = |all: &[&str]| all.iter().any(|begin| words.starts_with(begin));
     match code {
         "LOADING" | "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" => passes(e),
-        _ if NO_PRIMARY.contains(&code) => passes(e),
+        _ if NO_PRIMARY.contains(&code) || begins(&[TOO_MANY_CLIENTS]) => passes(e),
         // There was no time left to send the script itself.
         "NOSCRIPT" => {
             Failure::Later(ErrorKind::Unavailable.because(NO_ANSWER_IN_TIME).caused_by(timed_out()))
         }
         "MOVED" | "ASK" => Failure::Later(ErrorKind::Unavailable.because(ELSEWHERE).caused_by(e)),
-        "WRONGTYPE" => Failure::Never(wrong_type(e)),
-        // How servers from 7.0 on pass on what our scripts raise.
-        "ERR" if words.starts_with("WRONGTYPE ") => Failure::Never(wrong_type(e)),
+        // The second is how servers from 7.0 on pass on what our scripts raise.
+        _ if code == "WRONGTYPE" || begins(&["WRONGTYPE "]) => Failure::Never(wrong_type(script, e)),
         // Part of the request may have been executed.
-        "NOPERM" if words.contains(AT_LINE) || words.starts_with(NO_RIGHT_IN_SCRIPT[0]) => {
-            Failure::Never(rejected(e))
-        }
-        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "NOPROTO" => Failure::Denied(rejected(e)),
+        "NOPERM" if words.contains(AT_LINE) => Failure::Never(rejected(e)),
         _ if begins(&NO_RIGHT_IN_SCRIPT) => Failure::Never(rejected(e)),
+        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "NOPROTO" => Failure::Denied(rejected(e)),
         _ if begins(&NOT_HERE_IN_SCRIPT) => {
             let why = "a node of the Redis Cluster stopped a script halfway";
             Failure::Unanswered(ErrorKind::Unavailable.because(why).caused_by(e))
         }
-        _ if begins(&[TOO_MANY_CLIENTS]) => passes(e),
         _ if begins(&[NO_SUCH_COMMAND, NO_PASSWORD]) => Failure::Denied(rejected(e)),
-        _ if begins(&[NO_CLUSTER]) => {
-            let why = "this server is not a node of a Redis Cluster";
-            Failure::Denied(ErrorKind::InvalidInput.because(why))
-        }
-        _ if begins(&NO_DATABASE) => Failure::Denied(no_database(e)),
+        _ if begins(&[NO_CLUSTER]) => Failure::Denied(ErrorKind::InvalidInput.because(NO_NODE)),
+        _ if begins(&NO_DATABASE) => Failure::Denied(ErrorKind::InvalidInput.because(DATABASES).caused_by(e)),
         _ => Failure::Never(fault(script, e)),
     }
 }
@@ -167,21 +166,24 @@ fn passes(e: RedisError) -> Failure {
     Failure::Later(ErrorKind::Unavailable.because("Redis cannot serve requests now").caused_by(e))
 }
 
-fn wrong_type(e: RedisError) -> Error {
-    match what_is_there(e.detail().unwrap_or_default()) {
-        Some(text) => ErrorKind::WrongType.because(text),
-        None => ErrorKind::WrongType.because("a key holds a value of another type").caused_by(e),
+fn wrong_type(script: Option<&Script>, e: RedisError) -> Error {
+    let words = e.detail().unwrap_or_default();
+    if let Some(text) = what_is_there(words) {
+        return ErrorKind::WrongType.because(text);
     }
+    let key = script.and_then(|script| key_of(script, words)).unwrap_or("a key".to_owned());
+    ErrorKind::WrongType.because(format!("{key} holds a value of another type")).caused_by(e)
+}
+
+/// Returns which key a script names, as the last one, in the line that failed.
+fn key_of(script: &Script, words: &str) -> Option<String> {
+    let line = script.source.lines().nth(unwrapped(words).0?.checked_sub(1)?)?;
+    let number: usize = line.rsplit_once("K[")?.1.split_once(']')?.0.parse().ok()?;
+    Some(format!("its key that ends in {:?}", SUFFIXES.get(number.checked_sub(1)?)?))
 }
 
 fn rejected(e: RedisError) -> Error {
-    let error = ErrorKind::Unavailable.because("Redis rejected the request");
-    error.caused_by(e).permanent()
-}
-
-fn no_database(e: RedisError) -> Error {
-    let why = "the server has no database of this number (as many as its configuration says, 16 by default: 0 to 15)";
-    ErrorKind::InvalidInput.because(why).caused_by(e)
+    ErrorKind::Unavailable.because("Redis rejected the request").caused_by(e).permanent()
 }
 
 /// Returns the error of a script: its author's, if it is a kind's rule that failed.

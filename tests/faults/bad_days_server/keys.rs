@@ -3,7 +3,7 @@
 use std::thread;
 
 use redis_concurrent::observe::LossReason;
-use redis_concurrent::{Client, ErrorKind, RedisLock};
+use redis_concurrent::{Client, Error, ErrorKind, RedisLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::both::both;
@@ -192,6 +192,34 @@ fn a_text_in_the_fence_counts_as_no_number() {
     spoil();
     assert!(!latch.wait_with(ms(50)).unwrap());
     assert_eq!(latch.count().unwrap(), Some(1));
+}
+
+/// Redis's own words do not say which of a lock's keys has another type.
+#[test]
+fn a_key_beside_the_locks_own_that_has_another_type_is_named() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server.url()), connect(&server.url()));
+    let (lock, asks) = (client.reentrant_lock("it"), other.reentrant_lock("it"));
+    for suffix in ["queue", "positions", "tombstones", "fence", "conditions"] {
+        let beside = format!("{}:{suffix}", key("it"));
+        let named = |what: &str, error: Error| {
+            let text = error.to_string();
+            assert!(text.contains(&format!("ends in \":{suffix}\"")), "{what}: {text}");
+        };
+        let mut guard = lock.lock().unwrap();
+        ask::<()>(&server, &["DEL", &beside]);
+        ask::<()>(&server, &["RPUSH", &beside, "theirs"]);
+        match suffix {
+            "conditions" => {
+                let waited = lock.condition("room").wait_with(&mut guard, ms(50));
+                named("a wait for a signal", error_of(waited, ErrorKind::WrongType, "it"));
+            }
+            _ => named("a wait", error_of(asks.lock_with(ms(50)), ErrorKind::WrongType, "it")),
+        }
+        drop(guard);
+        wait_until(SURELY, "it is given back", || ask::<u64>(&server, &["EXISTS", &key("it")]) == 0);
+        server.flush_all().unwrap();
+    }
 }
 
 both! {
