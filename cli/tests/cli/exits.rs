@@ -287,11 +287,11 @@ fn a_name_or_a_setting_that_cannot_work() {
     run(&["--at-least", "0.5ms", "config3", "true"]).ends(78).says("minimum hold time");
 }
 
-/// The key for a lock's last grant number contains something else, which no program of ours writes.
+/// The key for a lock's last grant number contains a number that no program of ours writes.
 #[test]
 fn something_that_should_not_be() {
     let mut redis = shared().connection().unwrap();
-    redis::cmd("SET").arg("rc:{odd}:fence").arg("no number").exec(&mut redis).unwrap();
+    redis::cmd("SET").arg("rc:{odd}:fence").arg("4503599627370495").exec(&mut redis).unwrap();
     run(&["-n", "odd", "true"]).ends(70).says("protocol error").says("please report it");
     redis::cmd("DEL").arg("rc:{odd}:fence").exec(&mut redis).unwrap();
 }
