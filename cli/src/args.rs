@@ -337,7 +337,7 @@ pub struct Run {
     #[arg(long, conflicts_with_all = ["kind", "exclusive", "shared", "slots", "at"], help_heading = GETTING)]
     pub redisson: bool,
     /// NAME is a semaphore of N permits; acquire one. Where it had another number, the last one that is asked for counts
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)),
         conflicts_with_all = ["kind", "exclusive", "shared"], help_heading = GETTING)]
     pub slots: Option<u32>,
     /// Also lock NAME2, of the same kind (repeatable): all or none, without deadlocks
