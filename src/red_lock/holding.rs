@@ -238,7 +238,7 @@ impl AnyHold for RedLockHold {
         let sent = Moment::now();
         let (mut queries, mut renewed, mut failed) = (Vec::new(), 0, None);
         for ServerHold { node, entry, ticket } in &members {
-            match held::renewing(entry, *ticket, sent) {
+            match held::owner(entry, *ticket, sent) {
                 Ok(owner) => {
                     let renew = commands::renew(entry, owner, lease, false);
                     queries.push(((entry, owner), Query::sent(node, renew, sent)));

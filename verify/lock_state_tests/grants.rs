@@ -166,7 +166,6 @@ fn of_two_renewals_under_way_at_once_the_shorter_counts() {
     for (first, second) in [(2_500, 60_000), (60_000, 2_500)] {
         let mut driver = Driver::new();
         let acquired = driver.come_in(request(1), 7, 0);
-        driver.lock_state.is_renewed_by_holder(acquired.owner);
         let mut renewed = |sent, left, now| {
             driver.lock_state.renewed(acquired.owner, at(sent), Renewal::Left(ms(left)), at(now));
             driver.lock_state.grant(acquired.owner).unwrap().validity.until

@@ -55,13 +55,6 @@ pub(super) fn valid(grant: Option<&Grant>, now: Moment) -> Result<&Grant, Error>
     grant.loss(now).map_or(Ok(grant), |loss| Err(lost_as(loss, grant.reason())))
 }
 
-/// The same for a hold that its holder is about to renew, in addition to the renewal thread.
-pub(crate) fn renewing(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
-    let owner = owner(entry, ticket, now)?;
-    lock(entry)?.lock_state.is_renewed_by_holder(owner);
-    Ok(owner)
-}
-
 /// Returns the hold's key among the warnings, and a function from a margin to the time until less than that
 /// remains of it. A first lease is renewed soon and may be shorter than the margin, so the margin counts as
 /// half of it at most.
@@ -118,10 +111,13 @@ pub(crate) fn renew(
     wait: &Wait<'_>,
 ) -> Result<(), Error> {
     let shared = &entry.shared;
-    shared.same_process().map_err(|e| entry.error(e))?;
     let sent = Moment::now();
-    let owner = renewing(entry, ticket, sent)?;
-    let lease = lease.or_else(|| Some(terms(entry, ticket)?.lease)).unwrap_or(shared.config.lease);
+    let (owner, own) = {
+        let core = lock_at(entry, sent)?;
+        let grant = valid(core.lock_state.grant_of(ticket), sent).map_err(|e| entry.error(e))?;
+        (grant.owner, grant.terms.lease)
+    };
+    let lease = lease.unwrap_or(own);
     let answer = requests::renew(entry, owner, lease, wait.limit(sent, shared.config.command_timeout));
     renewed(entry, owner, sent, lease, answer)
 }

@@ -92,7 +92,7 @@ pub(crate) fn have(
     wait: &Wait<'_>,
 ) -> Result<(), Error> {
     let sent = Moment::now();
-    let owner = held::renewing(entry, ticket, sent)?;
+    let owner = held::owner(entry, ticket, sent)?;
     let lease = {
         let core = lock(entry)?;
         core.lock_state.grant(owner).map_or(entry.shared.config.lease, |grant| grant.rewrite(sent))

@@ -70,10 +70,9 @@ pub(crate) struct Validity {
     /// When it ends at the earliest, by `renew_for`: renewals do not shorten it below this. For a fixed lease
     /// that was granted for less, the end of that lease.
     lasts_until: Moment,
-    /// When the last reply to a renewal arrived. Kept only if the holder has renewed the grant itself, beside
-    /// the renewal thread: the two use different connections, so replies may arrive in another order than
-    /// Redis ran the renewals.
-    pub(super) last_reply: Option<Moment>,
+    /// When the last reply to a renewal arrived. A holder that renews the grant itself and the renewal thread use
+    /// different connections, so replies may arrive in another order than Redis ran the renewals.
+    last_reply: Moment,
 }
 
 /// Whether a copy of a request of an owner may still be in flight, as one had no reply or was sent twice: the
@@ -378,7 +377,7 @@ impl Grant {
         let Validity { until, first, doubt, last_reply, .. } = &mut self.validity;
         *first = Millis::default();
         let ends = ends_at(sent, left.min(doubt.shortest()));
-        let overlaps = last_reply.as_mut().is_some_and(|last| sent < std::mem::replace(last, now));
+        let overlaps = sent < std::mem::replace(last_reply, now);
         *until = if overlaps { ends.min(*until) } else { ends };
     }
 

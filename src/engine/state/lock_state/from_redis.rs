@@ -206,13 +206,6 @@ impl LockState {
         }
     }
 
-    /// Its holder is about to renew it, beside the renewal thread.
-    pub(crate) fn is_renewed_by_holder(&mut self, owner: u64) {
-        if let Some(grant) = self.grant_mut(owner) {
-            grant.validity.last_reply.get_or_insert_default();
-        }
-    }
-
     /// `renew_for` asked for the grant to last until `until`: later renewals do not shorten it.
     pub(crate) fn must_last(&mut self, owner: u64, until: Moment) {
         if let Some(grant) = self.grant_mut(owner) {
