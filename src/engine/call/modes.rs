@@ -30,7 +30,6 @@ pub(crate) fn consider<'a>(
             Some(owner) => core.lock_state.close_to_others(owner),
             // A grant kept for the next writer would make this reader wait until a message asked for it.
             None if core.lock_state.idle().is_some() => {
-                entry.shared.same_process().map_err(|e| entry.error(e))?;
                 let then = core.lock_state.makes_way(now);
                 carry_out(other_mode, core, then);
             }
@@ -57,7 +56,6 @@ pub(crate) fn may_exclude(
     if lock(other_mode)?.lock_state.held_by(thread, Moment::now()).is_none() {
         return Ok(());
     }
-    entry.shared.same_process().map_err(|e| entry.error(e))?;
     Err(entry
         .error(ErrorKind::WouldDeadlock.because("this thread holds the read lock and would wait for itself")))
 }
