@@ -268,7 +268,7 @@ fn read(connection: &mut Connection, tasks: Vec<Task>, limit: Moment) -> Replies
 /// What is sent for a task.
 fn command(task: &Task) -> Command<'_> {
     match &task.what {
-        TaskKind::Grant => commands::renew(&task.entry, task.owner, task.lease, false),
-        TaskKind::Leave(leave) => commands::leave_alone(&task.entry, &leave.0),
+        TaskKind::Leave(leaving) => commands::leave_alone(&task.entry, leaving),
+        _ => commands::renew(&task.entry, task.owner, task.lease, false),
     }
 }

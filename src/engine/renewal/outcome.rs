@@ -36,7 +36,7 @@ impl Renewer {
         let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
         let scripts = &task.entry.scripts;
         let script = match &task.what {
-            TaskKind::Leave(leave) if leave.0.rest(|| sent).is_none() => &scripts.leave,
+            TaskKind::Leave(leaving) if leaving.rest(|| sent).is_none() => &scripts.leave,
             _ => &scripts.renew,
         };
         let answer = match answer {
@@ -46,15 +46,15 @@ impl Renewer {
         // If the key no longer holds this kind of lock, it does not hold ours either.
         let foreign = matches!(&answer, Err(failure) if failure.is_wrong_kind());
         match &task.what {
-            TaskKind::Leave(..) if answer.is_ok() || foreign => {
+            TaskKind::Leave(_) if answer.is_ok() || foreign => {
                 task.entry.core.lock().remove_leave(task.owner)
             }
-            TaskKind::Leave(leave) => {
+            TaskKind::Leave(leaving) => {
                 // Other callers wait for the release, however long its lease is.
-                let due = Moment::now().after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));
+                let due = Moment::now().after(pause(leaving.lease.min(config.lease)).min(RELEASE_AGAIN));
                 self.again(task, due);
             }
-            TaskKind::Grant => {
+            TaskKind::Grant | TaskKind::End => {
                 let (renewal, error) = replies::renewal(answer);
                 self.renewed(task, sent, renewal, pause, error);
             }
@@ -91,17 +91,19 @@ impl Renewer {
             let due = if done { grant.due(from, every) } else { now.after(pause()).min(until) };
             (until, due)
         });
-        let next = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at));
+        let next = next.filter(|(_, at)| {
+            let due = if done { *at } else { task.due };
+            let look = Task::new(task.entry.clone(), task.owner, TaskKind::Grant, task.at, due);
+            self.look_again(&mut core, look, *at)
+        });
         carry_out(&task.entry, core, then);
-        let Some((until, at)) = next else { return self.state.lock().settle(&task) };
+        let Some((until, _)) = next else { return };
         if done {
             let lag = sent.since(task.due);
             let lock = task.entry.clone();
             task.entry.shared.observers.tell_often_apart(move |o| o.renewed(lock.observed(), lag, left));
-            self.put_back(Task { due: at, ..task }, at);
         } else {
             tell_failure(&task.entry, until.since(now), error.unwrap_or_else(no_reply));
-            self.put_back(task, at);
         }
     }
 }

@@ -55,10 +55,8 @@ impl Renewer {
             true => due,
             false => due.min(now.after(entry.shape.heartbeat)),
         };
-        if let Some(before) = core.set_due(owner, at) {
-            self.forget(entry, owner, before);
-        }
-        self.schedule(Task::new(entry.clone(), owner, TaskKind::Grant, at, due))
+        let before = core.set_due(owner, at);
+        self.schedule(Task::new(entry.clone(), owner, TaskKind::Grant, at, due), before)
     }
 
     /// Cancels the task at `due` of a grant that is over.
@@ -68,41 +66,45 @@ impl Renewer {
     }
 
     /// Makes an owner leave Redis, retrying until its lease is over. Meanwhile the leave is [recorded](Core::add_leave).
-    pub(crate) fn leave(self: &Arc<Self>, entry: &Arc<LockEntry>, core: &mut Core, leaving: PendingRelease) {
+    pub(crate) fn leave(
+        self: &Arc<Self>,
+        entry: &Arc<LockEntry>,
+        core: &mut Core,
+        mut leaving: PendingRelease,
+    ) {
         // A forked child must not release its parent's holds.
         if entry.shared.same_process().is_err() {
             return;
         }
         let now = Moment::now();
-        let until = leaving.valid_until.max(now.after(leaving.lease));
+        leaving.valid_until = leaving.valid_until.max(now.after(leaving.lease));
         let owner = leaving.owner;
         core.remove_leave(owner);
         core.add_leave(&leaving);
-        let task = Task::new(entry.clone(), owner, TaskKind::Leave(Box::new((leaving, until))), now, now);
-        if let Err(error) = self.schedule(task) {
+        let task = Task::new(entry.clone(), owner, TaskKind::Leave(Box::new(leaving)), now, now);
+        if let Err(error) = self.schedule(task, None) {
             // The caller may hold the entry's mutex, so no observer is called here.
             tracing::warn!(lock = entry.name(), error = %format_args!("{error:#}"), "left to its lease");
         }
     }
 
-    fn schedule(self: &Arc<Self>, task: Task) -> Result<(), Error> {
-        let (at, key) = (task.at, task.key());
+    /// Adds a task, in place of one of the same owner that was planned for `before`.
+    fn schedule(self: &Arc<Self>, task: Task, before: Option<Moment>) -> Result<(), Error> {
+        let key @ (at, client, owner) = task.key();
+        // Dropped after the mutex is released, as is `task`: no entry may be dropped under it.
+        let (_replaced, _same, _unserved);
         let mut state = self.state.lock();
-        state.settle(&task);
+        _replaced = before.map(|before| state.schedule.remove(&(before, client, owner)));
         if !state.lines.contains_key(&task.entry.server().id) {
-            // The client was closed meanwhile. The task's entry must not be dropped under our mutex.
-            drop(state);
-            drop(task);
+            // The client was closed meanwhile.
             return Ok(());
         }
-        let replaced = state.insert(task);
+        _same = state.insert(task);
         if !state.running {
             let renewer = self.clone();
             let thread = thread::Builder::new().name("rc-renewal".to_owned()).spawn(move || renewer.run());
             if let Err(e) = thread {
-                let planned = state.schedule.remove(&key);
-                drop(state);
-                drop((planned, replaced));
+                _unserved = state.schedule.remove(&key);
                 return Err(ErrorKind::Unavailable
                     .because("the renewal thread could not be started")
                     .caused_by(e));
@@ -111,8 +113,6 @@ impl Renewer {
         } else if at < state.wakes_at {
             self.alarm.notify_one();
         }
-        drop(state);
-        drop(replaced);
         Ok(())
     }
 
@@ -130,20 +130,29 @@ impl Renewer {
         }
     }
 
-    /// Schedules the same task again at `at`, unless it is a look at a grant that has ended, or one that a
-    /// `renew_for` has replaced meanwhile: two would renew forever.
-    pub(crate) fn again(self: &Arc<Self>, task: Task, at: Moment) {
-        if let TaskKind::Grant = task.what
-            && !task.entry.core.lock().move_due(task.owner, task.at, at)
-        {
-            return self.state.lock().settle(&task);
+    /// Schedules the same task again at `at`.
+    pub(super) fn again(self: &Arc<Self>, task: Task, at: Moment) {
+        if let TaskKind::Leave(_) = task.what {
+            return self.put_back(Task { at, ..task }, None);
         }
-        self.put_back(task, at);
+        let entry = task.entry.clone();
+        self.look_again(&mut entry.core.lock(), task, at);
     }
 
-    pub(crate) fn put_back(self: &Arc<Self>, task: Task, at: Moment) {
+    /// Schedules the look of a task at its grant for `at`. Returns `false`, and does nothing, if the grant has ended, or
+    /// another look was planned meanwhile: two would renew forever.
+    pub(super) fn look_again(self: &Arc<Self>, core: &mut Core, task: Task, at: Moment) -> bool {
+        let before = task.at;
+        let is_current = core.move_due(task.owner, before, at);
+        if is_current {
+            self.put_back(Task { at, ..task }, Some(before));
+        }
+        is_current
+    }
+
+    fn put_back(self: &Arc<Self>, task: Task, before: Option<Moment>) {
         let entry = task.entry.clone();
-        if let Err(error) = self.schedule(Task { at, ..task }) {
+        if let Err(error) = self.schedule(task, before) {
             tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");
         }
     }

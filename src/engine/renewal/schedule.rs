@@ -1,7 +1,6 @@
 //! The schedule: which task is due when, and for which client. Data only: `renewer.rs` adds tasks,
 //! `thread.rs` takes them out, `outcome.rs` applies their outcome.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +24,6 @@ const MOST_LINES: usize = 16;
 pub(crate) struct State {
     /// The tasks, by due time, client and owner. An entry must not be dropped under the mutex.
     pub(crate) schedule: BTreeMap<Due, Planned>,
-    /// The grants whose renewals are with the lines, by when they end, and how many renewals that are:
-    /// another server may be asked while the reply of one is awaited. So an expired lease is reported in
-    /// time, whatever the lines wait for.
-    ends: Ends,
     /// The lines, by server, of clients that are not closed.
     pub(crate) lines: BTreeMap<u64, ServerLine>,
     /// The servers whose lines have a thread.
@@ -59,12 +54,10 @@ pub(crate) struct Task {
     pub(crate) entry: Arc<LockEntry>,
     pub(crate) owner: u64,
     pub(crate) what: TaskKind,
-    /// Its time in the schedule.
+    /// Its time in the schedule; while a renewal is with a line, that of the look at the [end](TaskKind::End).
     pub(crate) at: Moment,
     /// When it was first due, from which its lag is counted.
     pub(crate) due: Moment,
-    /// When its grant ends, if the task fails.
-    pub(crate) until: Moment,
     /// The lease that its renewal asks for.
     pub(crate) lease: Duration,
 }
@@ -72,9 +65,12 @@ pub(crate) struct Task {
 pub(crate) enum TaskKind {
     /// Look at the grant: renew it, or find that it is over.
     Grant,
+    /// Find that the grant is over, while a renewal of it is with a line: so an expired lease is reported in time,
+    /// whatever the line waits for.
+    End,
     /// Repeat a leave until it is answered or its lease is over anyway. Boxed, as it is rare and there may be
     /// very many grants.
-    Leave(Box<(PendingRelease, Moment)>),
+    Leave(Box<PendingRelease>),
 }
 
 /// A task as the schedule stores it. There may be very many, so what its key says is not stored again.
@@ -87,8 +83,7 @@ pub(crate) struct Planned {
 impl Task {
     /// Creates a task for the time `at` in the schedule.
     pub(crate) fn new(entry: Arc<LockEntry>, owner: u64, what: TaskKind, at: Moment, due: Moment) -> Task {
-        let (until, lease) = (Moment::default(), Duration::ZERO);
-        Task { entry, owner, what, at, due, until, lease }
+        Task { entry, owner, what, at, due, lease: Duration::ZERO }
     }
 
     pub(super) fn key(&self) -> Due {
@@ -102,11 +97,9 @@ impl State {
         self.schedule.insert(task.key(), Planned { entry: task.entry, what: task.what, due: task.due })
     }
 
-    /// Returns when the next task is due or the next grant ends.
+    /// Returns when the next task is due.
     pub(crate) fn next(&self) -> Option<Moment> {
-        let due = self.schedule.first_key_value().map(|((due, ..), _)| *due);
-        let end = self.ends.first_key_value().map(|((end, ..), _)| *end);
-        due.into_iter().chain(end).min()
+        self.schedule.first_key_value().map(|((due, ..), _)| *due)
     }
 
     /// Removes and returns the tasks that are due, at most one batch per server.
@@ -129,7 +122,8 @@ impl State {
                 let lines = self.lines.iter().filter(used).count().clamp(1, MOST_LINES);
                 (now.after(period / EARLY * lines as u32), 0)
             });
-            if due > *until || *mine == BATCH {
+            let until = if let TaskKind::End = entry.get().what { now } else { *until };
+            if due > until || *mine == BATCH {
                 break;
             }
             *mine += 1;
@@ -139,57 +133,22 @@ impl State {
         tasks
     }
 
-    /// Removes and returns the grants, by owner, that have ended while their renewals are with the lines.
-    pub(crate) fn take_ended(&mut self, now: Moment) -> Vec<(u64, Arc<LockEntry>)> {
-        let mut ended = Vec::new();
-        while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) {
-            let (_, _, owner) = *entry.key();
-            ended.push((owner, entry.remove().0));
-        }
-        ended
-    }
-
     /// Passes a task to this server's line. Returns the task if the client is gone.
     pub(crate) fn hand_over(&mut self, task: Task, server: u64) -> Option<Task> {
-        let (_, client, owner) = task.key();
         let Some(line) = self.lines.get_mut(&server) else { return Some(task) };
-        if let TaskKind::Grant = task.what {
-            let end = self.ends.entry((task.until, client, owner));
-            end.or_insert_with(|| (task.entry.clone(), 0)).1 += 1;
-        }
         line.queue.push_back(task);
         None
     }
 
-    /// Records that a renewal is no longer with its line. The caller still has the task, so that its entry is
-    /// not dropped here, under the mutex.
-    pub(crate) fn settle(&mut self, task: &Task) {
-        let (_, client, owner) = task.key();
-        if let TaskKind::Grant = task.what
-            && let Entry::Occupied(mut end) = self.ends.entry((task.until, client, owner))
-        {
-            end.get_mut().1 -= 1;
-            if end.get().1 == 0 {
-                end.remove();
-            }
-        }
-    }
-
-    /// Removes a client: its lines, its tasks and the ends of its grants. They must not be dropped under the mutex.
-    pub(crate) fn remove(&mut self, client: u64) -> Removed {
+    /// Removes a client: its lines and its tasks. They must not be dropped under the mutex.
+    pub(crate) fn remove(&mut self, client: u64) -> (BTreeMap<u64, ServerLine>, BTreeMap<Due, Planned>) {
         let lines = take(&mut self.lines, |_, line| line.client == client);
         for line in lines.values() {
             line.work.notify_all();
         }
-        let schedule = take(&mut self.schedule, |(_, of, _), _| *of == client);
-        (lines, schedule, take(&mut self.ends, |(_, of, _), _| *of == client))
+        (lines, take(&mut self.schedule, |(_, of, _), _| *of == client))
     }
 }
-
-type Ends = BTreeMap<Due, (Arc<LockEntry>, u32)>;
-
-/// What a client had here.
-pub(crate) type Removed = (BTreeMap<u64, ServerLine>, BTreeMap<Due, Planned>, Ends);
 
 fn take<K: Ord, T>(all: &mut BTreeMap<K, T>, is_mine: impl Fn(&K, &T) -> bool) -> BTreeMap<K, T> {
     let (mine, others) = std::mem::take(all).into_iter().partition(|(key, it)| is_mine(key, it));

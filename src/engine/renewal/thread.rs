@@ -41,13 +41,10 @@ impl Renewer {
             let now = Moment::now();
             let next = state.next();
             if next.is_some_and(|next| next <= now) {
-                let (ended, due) = (state.take_ended(now), state.take_due(now));
+                let due = state.take_due(now);
                 idle_since = None;
                 state.wakes_at = Moment::default();
                 drop(state);
-                for (owner, entry) in ended {
-                    report(&entry, |state, now| state.expire(owner, now));
-                }
                 returns = self.round(due, now);
                 continue;
             }
@@ -76,7 +73,10 @@ impl Renewer {
     /// Looks at all tasks that are due, and passes those that must be sent to the lines. Returns when the first of them
     /// will be due again.
     fn round(self: &Arc<Self>, due: Vec<Task>, now: Moment) -> Moment {
-        let ready: Vec<_> = due.into_iter().filter_map(|task| self.check(task, now)).collect();
+        let mut ready = Vec::new();
+        for task in due {
+            ready.extend(self.check(task, now));
+        }
         // Tasks that cannot be sent are kept here, to be dropped outside the mutex.
         let (mut closed, mut unserved) = (Vec::new(), Vec::new());
         let (mut returns, mut asleep, mut latest) = (Moment::NEVER, None::<Arc<Condvar>>, None);
@@ -124,63 +124,67 @@ impl Renewer {
 
     /// Returns the task with what it needs to be sent now. A task that needs no request is finished, or put
     /// back.
-    fn check(self: &Arc<Self>, mut task: Task, now: Moment) -> Option<Task> {
+    fn check(self: &Arc<Self>, task: Task, now: Moment) -> Option<Task> {
         match &task.what {
-            TaskKind::Leave(leave) if leave.1 <= now => {
+            TaskKind::Leave(leaving) if leaving.valid_until <= now => {
                 let entry = &task.entry;
                 entry.core.lock().remove_leave(task.owner);
                 let error = entry.error(ErrorKind::OutcomeUnknown.because("no reply to its release"));
                 let lock = entry.clone();
                 let what = move |o: &dyn Observer| o.release_abandoned(lock.observed(), &error);
                 entry.shared.observers.tell_apart(1, what);
-                return None;
+                None
             }
-            TaskKind::Leave(..) => {}
-            TaskKind::Grant if task.at < task.due => {
-                let entry = &task.entry;
-                entry.will_listen(|| entry.core.lock().needs_messages(task.owner));
-                let due = task.due;
-                self.again(task, due);
-                return None;
+            TaskKind::Leave(_) => Some(task),
+            TaskKind::End => {
+                report(&task.entry, |state, now| state.expire(task.owner, now));
+                None
             }
-            TaskKind::Grant => {
-                let mut core = task.entry.core.lock();
-                let mut then = core.lock_state.expire(task.owner, now);
-                if then == Effects::default() {
-                    then = core.lock_state.kept_long_enough(task.owner, now);
-                }
-                let Some(grant) = core.lock_state.grant(task.owner).filter(|t| t.lost().is_none()) else {
-                    carry_out(&task.entry, core, then);
-                    return None;
-                };
-                let fixed = grant.terms.fixed && !grant.is_first();
-                let (until, lease) = (grant.validity.until, grant.renewal(now));
-                let entry = task.entry.clone();
-                let are_old = entry.shared.config.max_hold.filter(|_| !fixed).map(|longest| {
-                    let (youngest, oldest) = core.lock_state.ages(task.owner, now);
-                    (longest <= youngest, longest <= oldest)
-                });
-                let (forgotten, ends) = are_old.unwrap_or_default();
-                if ends {
-                    // No more threads may join once the oldest hold is too old. Those that have joined keep
-                    // theirs until the youngest is, too.
-                    core.lock_state.close_to_others(task.owner);
-                }
-                if !fixed && !forgotten {
-                    entry.will_listen(|| core.needs_messages(task.owner));
-                }
-                drop(core);
-                if fixed || forgotten {
-                    self.again(task, until);
-                    if forgotten {
-                        let error = ErrorKind::InvalidInput.because("held for longer than max_hold");
-                        tell_failure(&entry, until.since(now), error);
-                    }
-                    return None;
-                }
-                (task.lease, task.until) = (lease, until);
-            }
+            TaskKind::Grant => self.look(task, now),
         }
-        Some(task)
+    }
+
+    /// Looks at a grant. Returns the task if the grant is to be renewed now.
+    fn look(self: &Arc<Self>, task: Task, now: Moment) -> Option<Task> {
+        let (entry, owner) = (task.entry.clone(), task.owner);
+        let mut core = entry.core.lock();
+        if task.at < task.due {
+            entry.will_listen(|| core.needs_messages(owner));
+            let due = task.due;
+            self.look_again(&mut core, task, due);
+            return None;
+        }
+        let mut then = core.lock_state.expire(owner, now);
+        if then == Effects::default() {
+            then = core.lock_state.kept_long_enough(owner, now);
+        }
+        let Some(grant) = core.lock_state.grant(owner).filter(|t| t.lost().is_none()) else {
+            carry_out(&entry, core, then);
+            return None;
+        };
+        let fixed = grant.terms.fixed && !grant.is_first();
+        let (until, lease) = (grant.validity.until, grant.renewal(now));
+        let are_old = entry.shared.config.max_hold.filter(|_| !fixed).map(|longest| {
+            let (youngest, oldest) = core.lock_state.ages(owner, now);
+            (longest <= youngest, longest <= oldest)
+        });
+        let (forgotten, ends) = are_old.unwrap_or_default();
+        if ends {
+            // No more threads may join once the oldest hold is too old. Those that have joined keep
+            // theirs until the youngest is, too.
+            core.lock_state.close_to_others(owner);
+        }
+        if fixed || forgotten {
+            self.look_again(&mut core, task, until);
+            drop(core);
+            if forgotten {
+                let error = ErrorKind::InvalidInput.because("held for longer than max_hold");
+                tell_failure(&entry, until.since(now), error);
+            }
+            return None;
+        }
+        entry.will_listen(|| core.needs_messages(owner));
+        let end = Task::new(entry.clone(), owner, TaskKind::End, task.at, task.due);
+        self.look_again(&mut core, end, until).then_some(Task { at: until, lease, ..task })
     }
 }

@@ -34,7 +34,7 @@ impl Acquired {
 pub(crate) struct PendingRelease {
     pub(crate) owner: u64,
     pub(crate) maybe_in_flight: bool,
-    /// Until when it was valid. Leaving later changes nothing in this process.
+    /// Until when it was valid. Leaving later changes nothing in this process. If the renewer repeats it: until then.
     pub(crate) valid_until: Moment,
     pub(crate) lease: Duration,
     /// Until when it stays in Redis, by its minimum hold time or as its holder chose. Until then no other

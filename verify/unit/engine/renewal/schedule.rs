@@ -3,42 +3,54 @@
 use super::*;
 use crate::Client;
 
-const SERVER: u64 = 1;
-const OWNER: u64 = 7;
-
-/// Hands a renewal that was due at `at` to the line, for a grant that ends at `until`.
-fn hand_over(state: &mut State, entry: &Arc<LockEntry>, at: Moment, until: Moment) {
-    let task = Task { until, ..Task::new(entry.clone(), OWNER, TaskKind::Grant, at, at) };
-    assert!(state.hand_over(task, SERVER).is_none());
+/// A renewal that is planned again, put back or passed to a line takes the place of what was planned before.
+#[test]
+fn one_look_is_planned_at_a_grant() {
+    const OWNER: u64 = 7;
+    let client = Client::builder().url("redis://127.0.0.1:1").connect_later().unwrap();
+    let lock = client.simple_lock("it");
+    let entry = lock.entry().unwrap();
+    let renewer = &entry.shared.renewer;
+    let now = Moment::now();
+    let [early, late, later] = [600, 1200, 1800].map(|secs| now.after(Duration::from_secs(secs)));
+    let looks = || {
+        let state = renewer.state.lock();
+        let mine = state.schedule.keys().filter(|(_, client, _)| *client == entry.shared.id);
+        mine.map(|(at, ..)| *at).collect::<Vec<_>>()
+    };
+    let end = |at| Task::new(entry.clone(), OWNER, TaskKind::End, at, at);
+    let mut core = entry.core.lock();
+    for due in [early, late] {
+        renewer.plan(entry, &mut core, OWNER, now, due).unwrap();
+        assert_eq!(looks(), [core.due(OWNER).unwrap()]);
+    }
+    let first = core.due(OWNER).unwrap();
+    assert!(renewer.look_again(&mut core, end(first), late));
+    assert_eq!(looks(), [late]);
+    assert!(!renewer.look_again(&mut core, end(first), later), "another look was planned meanwhile");
+    assert_eq!(looks(), [late]);
+    assert!(core.ends(entry, OWNER));
+    assert!(!renewer.look_again(&mut core, end(late), later), "the grant is over");
+    assert!(looks().is_empty());
 }
 
+/// A grant has not ended before its lease is over, whatever else is due.
 #[test]
-fn an_end_is_reported_while_one_of_its_renewals_is_in_a_lines_hands() {
+fn an_end_does_not_come_early_with_others() {
     let client = Client::builder().url("redis://127.0.0.1:1").connect_later().unwrap();
     let lock = client.simple_lock("it");
     let entry = lock.entry().unwrap();
     let mut state = State::default();
-    state.lines.insert(SERVER, ServerLine { client: entry.shared.id, ..ServerLine::default() });
-    let [first, second, until] = [1, 2, 9].map(|secs| Moment::now().after(Duration::from_secs(secs)));
-    let in_hands = |state: &mut State| {
-        for at in [first, second] {
-            hand_over(state, entry, at, until);
-        }
-        std::mem::take(&mut state.lines.get_mut(&SERVER).unwrap().queue)
-    };
-
-    let tasks = in_hands(&mut state);
-    for task in &tasks {
-        assert_eq!(state.next(), Some(until));
-        state.settle(task);
+    let line = ServerLine { renew_every: Duration::from_secs(3600), ..ServerLine::default() };
+    state.lines.insert(entry.server().id, line);
+    let now = Moment::now();
+    let soon = now.after(Duration::from_millis(100));
+    for (owner, what, at) in [(1, TaskKind::Grant, now), (2, TaskKind::End, soon)] {
+        state.insert(Task::new(entry.clone(), owner, what, at, at));
     }
-    assert_eq!(state.next(), None);
-
-    let tasks = in_hands(&mut state);
-    let ended: Vec<u64> = state.take_ended(until).into_iter().map(|(owner, _)| owner).collect();
-    assert_eq!(ended, [OWNER], "once");
-    tasks.iter().for_each(|task| state.settle(task));
-    assert_eq!(state.next(), None);
+    let owners = |tasks: Vec<Task>| tasks.into_iter().map(|task| task.owner).collect::<Vec<_>>();
+    assert_eq!(owners(state.take_due(now)), [1]);
+    assert_eq!(owners(state.take_due(soon)), [2]);
 }
 
 /// The first one is due, the others soon.
