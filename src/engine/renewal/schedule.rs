@@ -133,13 +133,6 @@ impl State {
         tasks
     }
 
-    /// Passes a task to this server's line. Returns the task if the client is gone.
-    pub(crate) fn hand_over(&mut self, task: Task, server: u64) -> Option<Task> {
-        let Some(line) = self.lines.get_mut(&server) else { return Some(task) };
-        line.queue.push_back(task);
-        None
-    }
-
     /// Removes a client: its lines and its tasks. They must not be dropped under the mutex.
     pub(crate) fn remove(&mut self, client: u64) -> (BTreeMap<u64, ServerLine>, BTreeMap<Due, Planned>) {
         let lines = take(&mut self.lines, |_, line| line.client == client);

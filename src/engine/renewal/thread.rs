@@ -21,7 +21,7 @@ use crate::engine::renewal::schedule::{Task, TaskKind};
 use crate::engine::state::lock_state::Effects;
 use crate::error::ErrorKind;
 use crate::observe::{Observer, serves_holds};
-use crate::sync::{Condvar, OfProcess, thread};
+use crate::sync::{OfProcess, thread};
 
 impl Renewer {
     /// Returns the renewer of this process; a forked child has one of its own.
@@ -79,22 +79,21 @@ impl Renewer {
         }
         // Tasks that cannot be sent are kept here, to be dropped outside the mutex.
         let (mut closed, mut unserved) = (Vec::new(), Vec::new());
-        let (mut returns, mut asleep, mut latest) = (Moment::NEVER, None::<Arc<Condvar>>, None);
+        let mut returns = Moment::NEVER;
         let mut state = self.state.lock();
         for task in ready {
             returns = returns.min(task.due.after(task.entry.shared.config.renew_every));
             // Looked up for each task, as its lock may have moved since it was scheduled.
             let server = task.entry.server().clone();
-            closed.extend(state.hand_over(task, server.id));
-            if latest.replace(server.id) == Some(server.id) {
-                continue;
-            }
             let served = state.served.contains(&server.id);
-            let Some(line) = state.lines.get_mut(&server.id) else { continue };
+            let Some(line) = state.lines.get_mut(&server.id) else {
+                closed.push(task);
+                continue;
+            };
+            line.queue.push_back(task);
             if served {
-                if let Some(other) = asleep.replace(line.work.clone()) {
-                    other.notify_one();
-                }
+                // (It sleeps on until the mutex is released.)
+                line.work.notify_one();
                 continue;
             }
             let on_line = LineThread::new(self.clone(), &server, line.renewal_timeout);
@@ -102,7 +101,6 @@ impl Renewer {
             match thread {
                 Ok(_) => drop(state.served.insert(server.id)),
                 Err(e) => {
-                    latest = None;
                     let error = ErrorKind::Unavailable
                         .because("the thread for renewals could not be started")
                         .caused_by(e);
@@ -111,10 +109,6 @@ impl Renewer {
             }
         }
         drop(state);
-        // It would wait for the mutex.
-        if let Some(line) = asleep {
-            line.notify_one();
-        }
         drop(closed);
         for (task, error) in unserved {
             self.finish(task, Moment::now(), Err(Failure::Unsent(error)));
