@@ -82,7 +82,7 @@ impl Shared {
         let identity = format!("{} {host} {}", std::process::id(), config.client_name);
         let inbox_prefix = inbox_prefix(&config.namespace);
         let waiter_timeout = config.waiter_timeout.as_millis().to_string();
-        let shared = Arc::new(Shared {
+        Arc::new(Shared {
             id,
             uuid: fresh_uuid(&identity),
             identity,
@@ -101,16 +101,7 @@ impl Shared {
             closed: AtomicBool::new(false),
             copied: AtomicBool::new(false),
             ended: CancellationToken::new(),
-        });
-        for server in shared.route.servers() {
-            shared.has_server(&server);
-        }
-        shared
-    }
-
-    /// Prepares the renewer for holds at this server.
-    pub(crate) fn has_server(&self, server: &Server) {
-        self.renewer.add(self.id, server, self.config.renew_every, self.config.renewal_timeout());
+        })
     }
 
     /// Runs a script that is not an operation on a lock, over keys of one slot, each in two parts.

@@ -3,11 +3,10 @@
 //! A [thread](crate::engine::renewal::thread) processes what is due. It is started when there is something to do.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::{Core, LockEntry};
-use crate::engine::renewal::schedule::{ServerLine, State, Task, TaskKind};
+use crate::engine::renewal::schedule::{State, Task, TaskKind};
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
@@ -24,12 +23,6 @@ pub(crate) struct Renewer {
 }
 
 impl Renewer {
-    /// Adds a server of a client.
-    pub(crate) fn add(&self, client: u64, server: &Server, renew_every: Duration, renewal_timeout: Duration) {
-        let line = ServerLine { client, renew_every, renewal_timeout, ..ServerLine::default() };
-        self.state.lock().lines.insert(server.id, line);
-    }
-
     /// Removes a client with all its tasks.
     pub(crate) fn remove(&self, client: u64) {
         let mut state = self.state.lock();
@@ -95,8 +88,7 @@ impl Renewer {
         let (_replaced, _same, _unserved);
         let mut state = self.state.lock();
         _replaced = before.map(|before| state.schedule.remove(&(before, client, owner)));
-        if !state.lines.contains_key(&task.entry.server().id) {
-            // The client was closed meanwhile.
+        if state.line_of(&task.entry).is_none() {
             return Ok(());
         }
         _same = state.insert(task);

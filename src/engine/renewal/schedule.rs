@@ -97,6 +97,19 @@ impl State {
         self.schedule.insert(task.key(), Planned { entry: task.entry, what: task.what, due: task.due })
     }
 
+    /// Returns the line for this lock, which is created if there is none; `None` if its client is closed.
+    pub(crate) fn line_of(&mut self, entry: &LockEntry) -> Option<&mut ServerLine> {
+        let shared = &entry.shared;
+        let line = || ServerLine {
+            client: shared.id,
+            renew_every: shared.config.renew_every,
+            renewal_timeout: shared.config.renewal_timeout(),
+            ..ServerLine::default()
+        };
+        let is_open = !shared.is_closed();
+        is_open.then(|| self.lines.entry(entry.server().id).or_insert_with(line))
+    }
+
     /// Returns when the next task is due.
     pub(crate) fn next(&self) -> Option<Moment> {
         self.schedule.first_key_value().map(|((due, ..), _)| *due)

@@ -86,7 +86,7 @@ impl Renewer {
             // Looked up for each task, as its lock may have moved since it was scheduled.
             let server = task.entry.server().clone();
             let served = state.served.contains(&server.id);
-            let Some(line) = state.lines.get_mut(&server.id) else {
+            let Some(line) = state.line_of(&task.entry) else {
                 closed.push(task);
                 continue;
             };

@@ -42,13 +42,8 @@ const MIGRATION_TIMEOUT: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a client does when its cluster changes. Called by a thread that holds no lock of the engine.
-pub(crate) trait ClusterWatch: Send + Sync {
-    /// Requests may be sent to this server from now on.
-    fn added(&self, server: &Arc<Server>);
-    /// The slots that are `true` here are at another server than before.
-    fn moved(&self, slots: &[bool]);
-}
+/// What a client does when slots have moved: those that are `true`. Called by a thread that holds no lock of the engine.
+type OnMove = Box<dyn Fn(&[bool]) + Send + Sync>;
 
 pub(crate) struct Cluster {
     /// The template for the nodes' connection managers: login, TLS and timeouts are those of the first node.
@@ -56,7 +51,7 @@ pub(crate) struct Cluster {
     servers: Servers,
     /// `None` once the client is closed: then no server is added.
     pools: Mutex<Option<Pools>>,
-    pub(in crate::engine) watch: OnceLock<Box<dyn ClusterWatch>>,
+    pub(in crate::engine) on_move: OnceLock<OnMove>,
     /// Whether there has been a map.
     mapped: AtomicBool,
     /// Whether the map may be out of date.
@@ -94,7 +89,7 @@ impl Cluster {
             servers: Servers::new(server_at(&template, &pools, first)?),
             pools: Mutex::new(Some(pools)),
             template,
-            watch: OnceLock::new(),
+            on_move: OnceLock::new(),
             mapped: AtomicBool::new(false),
             suspected: AtomicBool::new(true),
             requests: Mutex::default(),
@@ -298,17 +293,17 @@ impl Cluster {
 
     /// Records which nodes have these slots, and reports those that another had before.
     fn assign<'a>(&self, slots: impl IntoIterator<Item = (RangeInclusive<usize>, &'a Node)>) {
-        let mut moved = vec![false; SLOTS];
+        let mut elsewhere = vec![false; SLOTS];
         for (slots, node) in slots {
             let Some(n) = self.number_of(node) else { continue };
             for slot in slots {
-                moved[slot] = self.servers.set(slot, n);
+                elsewhere[slot] = self.servers.set(slot, n);
             }
         }
-        if moved.contains(&true)
-            && let Some(watch) = self.watch.get()
+        if elsewhere.contains(&true)
+            && let Some(moved) = self.on_move.get()
         {
-            watch.moved(&moved);
+            moved(&elsewhere);
         }
     }
 
@@ -323,11 +318,7 @@ impl Cluster {
         let server = server_at(&self.template, pools.as_ref()?, node).inspect_err(|e| {
             tracing::error!(%node, error = %e, "a node of the cluster cannot be used");
         });
-        let server = server.ok()?;
-        if let Some(watch) = self.watch.get() {
-            watch.added(&server);
-        }
-        self.servers.add(server)
+        self.servers.add(server.ok()?)
     }
 }
 

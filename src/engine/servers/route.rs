@@ -14,7 +14,7 @@
 //!   then. A waiter asks the new server at its next heartbeat at the latest; if that server does not know its
 //!   queue position, it asks for another. A hold that the new server does not know is lost, as its renewal
 //!   finds.
-//! - *Add a server.* The renewer gets a line for it before it is named for any key. Its listener is started
+//! - *Add a server.* The renewer gets a line for it when the first entry holds there. Its listener is started
 //!   when the first entry waits or holds there; when its inbox comes up, every entry of that server asks
 //!   again.
 //! - *Have a server's address change*, as with one primary and its replicas: server, inbox and line stay, and

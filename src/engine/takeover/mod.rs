@@ -11,7 +11,6 @@ use crate::engine::redis::sentinels::SentinelClient;
 use crate::engine::redis::slots::Node;
 use crate::engine::redis::subscriber::{PING_AFTER, Pushed, Subscriber};
 use crate::engine::renewal::successor;
-use crate::engine::servers::cluster::ClusterWatch;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
 use crate::error::Error;
@@ -22,31 +21,22 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Makes this client follow the changes of its cluster, if it has one.
 pub(crate) fn keep_up(shared: &Arc<Shared>) {
     if let Route::Cluster(cluster) = &shared.route {
-        let _ = cluster.watch.set(Box::new(SlotMoves(Arc::downgrade(shared))));
+        let shared = Arc::downgrade(shared);
+        let _ = cluster.on_move.set(Box::new(move |slots| moved(&shared, slots)));
     }
 }
 
-struct SlotMoves(Weak<Shared>);
-
-impl ClusterWatch for SlotMoves {
-    fn added(&self, server: &Arc<Server>) {
-        if let Some(shared) = self.0.upgrade().filter(|shared| !shared.is_closed()) {
-            shared.has_server(server);
-        }
-    }
-
-    /// Renews the holds there at once, as a promoted replica may not know the most recent ones: a loss is
-    /// reported within a round trip. Waiters ask there at once, too, and not only at their next heartbeat.
-    fn moved(&self, slots: &[bool]) {
-        let Some(shared) = self.0.upgrade() else { return };
-        let entries = shared.entries.lock().all();
-        for entry in entries.iter().filter(|entry| slots[entry.hash_slot.index()]) {
-            let mut core = entry.core.lock();
-            let now = Moment::now();
-            successor::renew(entry, &mut core, now, |_, _| true);
-            let then = core.lock_state.ask_again(now);
-            carry_out(entry, core, then);
-        }
+/// These slots have moved. Renews the holds there at once, as a promoted replica may not know the most recent ones: a loss
+/// is reported within a round trip. Waiters ask there at once, too, and not only at their next heartbeat.
+fn moved(shared: &Weak<Shared>, slots: &[bool]) {
+    let Some(shared) = shared.upgrade() else { return };
+    let entries = shared.entries.lock().all();
+    for entry in entries.iter().filter(|entry| slots[entry.hash_slot.index()]) {
+        let mut core = entry.core.lock();
+        let now = Moment::now();
+        successor::renew(entry, &mut core, now, |_, _| true);
+        let then = core.lock_state.ask_again(now);
+        carry_out(entry, core, then);
     }
 }
 
