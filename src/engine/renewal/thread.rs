@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
+use crate::engine::entries::entry::{Core, LockEntry};
 use crate::engine::operations::effects::{carry_out, report};
 use crate::engine::redis::failure::Failure;
 use crate::engine::renewal::line::LineThread;
@@ -158,16 +159,7 @@ impl Renewer {
         };
         let fixed = grant.terms.fixed && !grant.is_first();
         let (until, lease) = (grant.validity.until, grant.renewal(now));
-        let are_old = entry.shared.config.max_hold.filter(|_| !fixed).map(|longest| {
-            let (youngest, oldest) = core.lock_state.ages(owner, now);
-            (longest <= youngest, longest <= oldest)
-        });
-        let (forgotten, ends) = are_old.unwrap_or_default();
-        if ends {
-            // No more threads may join once the oldest hold is too old. Those that have joined keep
-            // theirs until the youngest is, too.
-            core.lock_state.close_to_others(owner);
-        }
+        let forgotten = !fixed && is_forgotten(&entry, &mut core, owner, now);
         if fixed || forgotten {
             self.look_again(&mut core, task, until);
             drop(core);
@@ -181,4 +173,15 @@ impl Renewer {
         let end = Task::new(entry.clone(), owner, TaskKind::End, task.at, task.due);
         self.look_again(&mut core, end, until).then_some(Task { at: until, lease, ..task })
     }
+}
+
+/// Returns whether even the youngest of the grant's holds is too old to be renewed. Once the oldest is, no more threads may
+/// join; those that have joined keep theirs until the youngest is, too.
+fn is_forgotten(entry: &LockEntry, core: &mut Core, owner: u64, now: Moment) -> bool {
+    let Some(longest) = entry.shared.config.max_hold else { return false };
+    let (youngest, oldest) = core.lock_state.ages(owner, now);
+    if longest <= oldest {
+        core.lock_state.close_to_others(owner);
+    }
+    longest <= youngest
 }
