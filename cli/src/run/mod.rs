@@ -77,7 +77,10 @@ fn check(args: &Run) -> Result<(), Failure> {
     if grace >= args.lease / 2 {
         return Err(Failure::new(
             code::CONFIG,
-            format!("--grace, {grace:?}, must be less than half of --lease: a healthy hold has that left"),
+            format!(
+                "--grace, {grace:?}, must be less than half of --lease, {:?}: a healthy hold has that left",
+                args.lease
+            ),
         ));
     }
     Ok(())

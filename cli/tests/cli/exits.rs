@@ -232,8 +232,11 @@ fn a_name_or_a_setting_that_cannot_work() {
         run(&["--grace", short, "config2", "true"]).ends(78).says("at least 100ms");
     }
     run(&["--grace", "100ms", "config2", "true"]).ends(0);
-    done(&server.url(), &["run", "--lease", "50ms", "x", "true"]).ends(78).says("100ms");
-    done(&server.url(), &["run", "--lease", "0", "x", "true"]).ends(78).says("100ms");
+    done(&server.url(), &["run", "--lease", "50ms", "x", "true"])
+        .ends(78)
+        .says("100ms")
+        .says("--lease, 50ms");
+    done(&server.url(), &["run", "--lease", "0", "x", "true"]).ends(78).says("100ms").says("--lease, 0ns");
     done("", &["ls"]).ends(78).says("it is empty");
     // Ignored, each would have the lock elsewhere, where it keeps nobody out.
     for (variable, says) in [
