@@ -89,17 +89,15 @@ impl Client {
         observers: Observers,
     ) -> Result<Client, Error> {
         let threads = if nodes.is_empty() { THREADS } else { THREADS_OF_SEVERAL };
-        let route = Pools::new(&config, threads).and_then(|pools| match nodes {
-            [] => Ok(Route::One(Server::new(manager, &pools, None)?)),
-            [first, others @ ..] => {
-                Ok(Route::Cluster(Box::new(Cluster::new(manager, pools, first, others)?)))
-            }
-        });
-        let route = route.map_err(|e| {
+        let pools = Pools::new(&config, threads).map_err(|e| {
             ErrorKind::Unavailable
                 .because("the threads of the connection pool could not be started")
                 .caused_by(e)
         })?;
+        let route = match nodes {
+            [] => Route::One(Server::new(manager, &pools, None)),
+            [first, others @ ..] => Route::Cluster(Box::new(Cluster::new(manager, pools, first, others))),
+        };
         let shared = Shared::new(config, route, Renewer::current(), observers);
         takeover::keep_up(&shared);
         takeover::watch(&shared)?;

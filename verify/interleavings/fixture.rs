@@ -130,7 +130,7 @@ impl Process {
         );
         let pools = Pools::new(&config, THREADS).expect("no threads");
         let server = engine::servers::server::Server::new(manager, &pools, None);
-        let route = Route::One(server.expect("no threads"));
+        let route = Route::One(server);
         let shared = Shared::new(config, route, renewer, observers);
         let entry = entry_of::<Reentrant>(&shared, "lock");
         Process { shared, entry }

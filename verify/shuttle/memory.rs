@@ -177,10 +177,10 @@ impl Pools {
         Ok(Pools { most: config.max_connections, keeps: !config.drop_waits, threads: Threads })
     }
 
-    pub(crate) fn pool(&self, manager: ConnectionManager) -> io::Result<Pool> {
+    pub(crate) fn pool(&self, manager: ConnectionManager) -> Pool {
         let (idle, changed) = (Mutex::new(Vec::new()), Condvar::new());
         let room = Room { left: Mutex::new(self.most), idle, keeps: self.keeps, changed };
-        Ok(Pool { manager, room: Arc::new(room) })
+        Pool { manager, room: Arc::new(room) }
     }
 }
 

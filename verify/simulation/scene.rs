@@ -205,9 +205,9 @@ impl Scene {
         let route = if self.cluster {
             let node = |server| Node { host: host((ends.0, server)), port: PORT };
             let (first, others) = (node(0), (1..self.servers).map(node).collect::<Vec<_>>());
-            Route::Cluster(Box::new(Cluster::new(manager, pools, &first, &others).expect("no threads")))
+            Route::Cluster(Box::new(Cluster::new(manager, pools, &first, &others)))
         } else {
-            Route::One(Server::new(manager, &pools, None).expect("no threads"))
+            Route::One(Server::new(manager, &pools, None))
         };
         let observers = Observers::default();
         observers.add(Losses(ends.0));

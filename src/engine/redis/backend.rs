@@ -1,7 +1,6 @@
 //! The pool of a server's connections, and what is known of them. What is sent on them is an
 //! [exchange](crate::engine::redis::exchange).
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::LatestMoment;
@@ -29,9 +28,9 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    pub(crate) fn new(pools: &Pools, manager: ConnectionManager) -> io::Result<Self> {
-        let pool = (pools.pool(manager)?, pools.threads.clone());
-        Ok(Backend { pool: RwLock::new(Some(pool)), ..Backend::default() })
+    pub(crate) fn new(pools: &Pools, manager: ConnectionManager) -> Self {
+        let pool = (pools.pool(manager), pools.threads.clone());
+        Backend { pool: RwLock::new(Some(pool)), ..Backend::default() }
     }
 
     /// Requests sent so far, by any thread.

@@ -144,12 +144,13 @@ impl ConnectionManager {
     }
 
     /// Returns a manager for another node of the same cluster.
-    pub(crate) fn at(&self, node: &Node) -> Result<ConnectionManager, RedisError> {
-        let Destination::At(info) = &self.leads_to else {
-            return Err((redis::ErrorKind::InvalidClientConfig, "a Redis Cluster has no sentinels").into());
-        };
-        let leads_to = Destination::At(Box::new(node.like(info)));
-        Ok(ConnectionManager { leads_to, links: Arc::default(), ..self.clone() })
+    pub(crate) fn at(&self, node: &Node) -> ConnectionManager {
+        let mut manager = ConnectionManager { links: Arc::default(), ..self.clone() };
+        // A cluster has no sentinels.
+        if let Destination::At(info) = &mut manager.leads_to {
+            **info = node.like(info);
+        }
+        manager
     }
 
     /// Returns where its connections lead.

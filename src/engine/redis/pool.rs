@@ -61,16 +61,16 @@ mod real {
         /// Starts `threads` threads, which end with the last pool.
         pub(crate) fn new(config: &Config, threads: usize) -> io::Result<Pools> {
             can_start(threads)?;
-            // Another program may have started the last thread that was available.
-            let threads = unpanicked(|| {
-                let pool = ScheduledThreadPool::builder().num_threads(threads);
-                pool.thread_name_pattern("r2d2-worker-{}").build()
-            })?;
+            let builder = ScheduledThreadPool::builder().num_threads(threads);
+            let builder = builder.thread_name_pattern("r2d2-worker-{}");
+            // It panics if another program has started the last thread that was available.
+            let threads = catch_unwind(AssertUnwindSafe(|| builder.build()))
+                .map_err(|_| io::Error::other("the pool could not be built"))?;
             Ok(Pools { config: config.clone(), threads: Arc::new(threads) })
         }
 
-        pub(crate) fn pool(&self, manager: ConnectionManager) -> io::Result<Pool> {
-            let builder = r2d2::Pool::builder()
+        pub(crate) fn pool(&self, manager: ConnectionManager) -> Pool {
+            r2d2::Pool::builder()
                 .max_size(self.config.max_connections)
                 .min_idle(Some(0))
                 // Without an age limit the pool schedules nothing, so its threads can end.
@@ -81,14 +81,9 @@ mod real {
                 // request sent again.
                 .test_on_check_out(false)
                 .error_handler(Box::new(r2d2::NopErrorHandler))
-                .thread_pool(self.threads.clone());
-            unpanicked(|| builder.build_unchecked(manager))
+                .thread_pool(self.threads.clone())
+                .build_unchecked(manager)
         }
-    }
-
-    /// Catches the panic of a pool that cannot start its threads.
-    fn unpanicked<T>(make: impl FnOnce() -> T) -> io::Result<T> {
-        catch_unwind(AssertUnwindSafe(make)).map_err(|_| io::Error::other("the pool could not be built"))
     }
 
     /// Checks that this many threads can exist at once.

@@ -13,7 +13,6 @@
 //! survives.
 
 use std::collections::HashSet;
-use std::io;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -79,14 +78,9 @@ struct MapRequests {
 impl Cluster {
     /// Creates the cluster that these nodes are part of; `template` leads to the first of them. Sends
     /// nothing.
-    pub(crate) fn new(
-        template: ConnectionManager,
-        pools: Pools,
-        first: &Node,
-        others: &[Node],
-    ) -> io::Result<Cluster> {
+    pub(crate) fn new(template: ConnectionManager, pools: Pools, first: &Node, others: &[Node]) -> Cluster {
         let cluster = Cluster {
-            servers: Servers::new(server_at(&template, &pools, first)?),
+            servers: Servers::new(server_at(&template, &pools, first)),
             pools: Mutex::new(Some(pools)),
             template,
             on_move: OnceLock::new(),
@@ -98,7 +92,7 @@ impl Cluster {
         for node in others {
             cluster.number_of(node);
         }
-        Ok(cluster)
+        cluster
     }
 
     pub(crate) fn to(&self, slot: Slot) -> &Arc<Server> {
@@ -308,17 +302,14 @@ impl Cluster {
     }
 
     /// Returns the number of the server at this address, which is added if it is new. Returns `None` if it
-    /// cannot be added.
+    /// cannot be added any more.
     fn number_of(&self, node: &Node) -> Option<u32> {
         let pools = self.pools.lock();
         let known = self.servers.number(|it| it.node.as_ref() == Some(node));
         if known.is_some() {
             return known;
         }
-        let server = server_at(&self.template, pools.as_ref()?, node).inspect_err(|e| {
-            tracing::error!(%node, error = %e, "a node of the cluster cannot be used");
-        });
-        self.servers.add(server.ok()?)
+        self.servers.add(server_at(&self.template, pools.as_ref()?, node))
     }
 }
 
@@ -326,8 +317,8 @@ fn unknown() -> Failure {
     Failure::Later(ErrorKind::Unavailable.because("no node of the Redis Cluster returned a slot map"))
 }
 
-fn server_at(template: &ConnectionManager, pools: &Pools, node: &Node) -> io::Result<Arc<Server>> {
-    Server::new(template.at(node).map_err(io::Error::other)?, pools, Some(node.clone()))
+fn server_at(template: &ConnectionManager, pools: &Pools, node: &Node) -> Arc<Server> {
+    Server::new(template.at(node), pools, Some(node.clone()))
 }
 
 impl Cluster {

@@ -1,7 +1,6 @@
 //! One Redis server of a client, and what the client has there. The [route](crate::engine::servers::route) decides which
 //! server has a key.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,23 +36,19 @@ pub(crate) struct Server {
 
 impl Server {
     /// Creates the server, which has the address `node` in its cluster, if it is part of one.
-    pub(crate) fn new(
-        manager: ConnectionManager,
-        pools: &Pools,
-        node: Option<Node>,
-    ) -> io::Result<Arc<Server>> {
+    pub(crate) fn new(manager: ConnectionManager, pools: &Pools, node: Option<Node>) -> Arc<Server> {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let sentinels = manager.sentinels().map_or(0, |sentinels| sentinels.named().1.len());
-        Ok(Arc::new(Server {
+        Arc::new(Server {
             switchover: (0..sentinels).map(|_| Life::default()).collect(),
             id: SERVERS.fetch_add(1, Ordering::Relaxed),
-            backend: Backend::new(pools, manager.clone())?,
+            backend: Backend::new(pools, manager.clone()),
             manager,
             inbox: Inbox::default(),
             known: LastServer::default(),
             found: LatestMoment::default(),
             node,
-        }))
+        })
     }
 
     /// Whether both have the same data, as far as their addresses and what is known of the servers there tell.
