@@ -8,7 +8,6 @@ use redis::{ServerError, Value};
 
 use super::view::{self, Inspection, Lookup, command};
 use crate::client::Client;
-use crate::engine::redis::connection::Connection;
 use crate::engine::redis::resp::{list, text};
 use crate::engine::servers::server::Server;
 use crate::error::Error;
@@ -22,14 +21,13 @@ const BATCH: usize = 100;
 
 /// An iterator over the locks of a namespace: see [`Client::list`].
 ///
-/// Sends `SCAN`s of a few hundred keys, and examines each lock that it finds, in pipelines on a connection of
-/// its own; in a cluster, one primary after the other. So no command occupies the server for long, whatever
-/// the number of keys. A released lock, whose last number Redis keeps for two hours, is scanned but examined
-/// only [`with_free`](Listing::with_free). A lock that exists all the time is returned once; a lock that is
-/// created or deleted in the meantime, or moves between two primaries, may be missed. The listing keeps the
-/// names that it has examined, in order not to return them again. Each `next` blocks for some requests, each
-/// for at most the command timeout, and for the pauses of a [rate](Listing::rate). After an error the
-/// iterator ends.
+/// Sends `SCAN`s of a few hundred keys, and examines each lock that it finds, in pipelines; in a cluster, one
+/// primary after the other. So no command occupies the server for long, whatever the number of keys. A released
+/// lock, whose last number Redis keeps for two hours, is scanned but examined only
+/// [`with_free`](Listing::with_free). A lock that exists all the time is returned once; a lock that is created or
+/// deleted in the meantime, or moves between two primaries, may be missed. The listing keeps the names that it has
+/// examined, in order not to return them again. Each `next` blocks for some requests, each for at most the command
+/// timeout, and for the pauses of a [rate](Listing::rate). After an error the iterator ends.
 pub struct Listing {
     client: Client,
     rate: Option<u32>,
@@ -48,7 +46,6 @@ pub struct Listing {
 /// The server that is being scanned.
 struct Scan {
     server: Arc<Server>,
-    connection: Connection,
     /// Where the scan continues; `None` at its end.
     cursor: Option<String>,
 }
@@ -99,21 +96,18 @@ impl Listing {
     fn advance(&mut self) -> Result<bool, Error> {
         if self.at.is_none() {
             let Some(server) = self.servers.pop_front() else { return Ok(false) };
-            let connection = self.client.apart(&server).inspect_err(|_| {
-                let _ = self.client.asks_where(&server);
-            })?;
-            self.at = Some(Scan { server, connection, cursor: Some("0".to_owned()) });
+            self.at = Some(Scan { server, cursor: Some("0".to_owned()) });
         }
         let Some(mut scan) = self.at.take() else { return Ok(false) };
         // First the rest of an earlier page; after the last page, the next server.
         if self.found.is_empty() {
             let Some(cursor) = scan.cursor.take() else { return Ok(true) };
-            scan.cursor = self.scan(&mut scan, &cursor)?;
+            scan.cursor = self.scan(&scan.server, &cursor)?;
         }
         let most = self.rate.map_or(BATCH, |rate| BATCH.min(rate as usize));
         let batch: Vec<String> = self.found.drain(..most.min(self.found.len())).collect();
         if !batch.is_empty() {
-            let inspections = self.inspect(&mut scan, &batch)?;
+            let inspections = self.inspect(&scan.server, &batch)?;
             self.looked += batch.len() as u64;
             let free = self.free;
             let is_shown = |it: &Inspection| free || !it.holders.is_empty() || !it.waiters.is_empty();
@@ -128,13 +122,15 @@ impl Listing {
     }
 
     /// Scans one page of keys; returns the cursor of the next one.
-    fn scan(&mut self, at: &mut Scan, cursor: &str) -> Result<Option<String>, Error> {
+    fn scan(&mut self, server: &Server, cursor: &str) -> Result<Option<String>, Error> {
         let namespace = &self.client.shared().config.namespace;
         // What is held has a state, and what is waited for has queue positions. Of a lock's other keys this
         // pattern matches two that are rare.
         let pattern = format!("{}:{{{}", globbed(namespace), if self.free { "*" } else { "*[}s]" });
         let scan = command(&["SCAN", cursor, "MATCH", &pattern, "COUNT", PAGE]);
-        let answers = self.client.exchange(&at.server, &mut at.connection, &[scan])?;
+        let answers = self.client.exchange(server, &[scan]).inspect_err(|_| {
+            let _ = self.client.asks_where(server);
+        })?;
         answers.first().map_or(Ok(()), view::answered)?;
         let items = answers.first().map(list).unwrap_or_default();
         for key in items.get(1).map(list).unwrap_or_default() {
@@ -155,14 +151,14 @@ impl Listing {
     }
 
     /// Examines these names. For each of them, this stops at the first page that has anything on it.
-    fn inspect(&mut self, scan: &mut Scan, names: &[String]) -> Result<Vec<Inspection>, Error> {
+    fn inspect(&mut self, server: &Server, names: &[String]) -> Result<Vec<Inspection>, Error> {
         let namespace = &self.client.shared().config.namespace;
         let keys = names.iter().map(|name| Names::new(namespace, name));
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
         let keys_of = keys.iter().map(Names::key);
         let questions: Vec<_> =
             keys_of.flat_map(|key| [command(&["TYPE", key]), command(&["HGET", key, "kind"])]).collect();
-        let answers = self.client.exchange(&scan.server, &mut scan.connection, &questions)?;
+        let answers = self.client.exchange(server, &questions)?;
         for (name, answers) in names.iter().zip(answers.chunks(2)) {
             for answer in answers {
                 match answer {
@@ -177,8 +173,7 @@ impl Listing {
             lookups.extend(view.into_iter().flat_map(|view| view.lookups(inspections.len(), names, false)));
             inspections.push(Inspection::of(name, kind));
         }
-        let (server, connection) = (&scan.server, &mut scan.connection);
-        for (of, e) in Lookup::ask_all(&self.client, server, connection, lookups, &mut inspections)? {
+        for (of, e) in Lookup::ask_all(&self.client, server, lookups, &mut inspections)? {
             let name = &inspections[of].name;
             match is_elsewhere(&e) {
                 true => drop(self.seen.remove(name)),
@@ -189,7 +184,7 @@ impl Listing {
         // A name that has moved is examined once more, at the primary that has it now: only that is returned.
         let all = inspections.len();
         inspections.retain(|found| self.seen.contains(&found.name));
-        if inspections.len() < all && self.client.asks_where(&scan.server) {
+        if inspections.len() < all && self.client.asks_where(server) {
             self.queue_servers();
         }
         Ok(inspections)

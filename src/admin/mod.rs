@@ -14,7 +14,6 @@ use self::view::{Lookup, command};
 pub use crate::address::Sentinels;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::not_connected;
@@ -32,9 +31,8 @@ const RATE_LIMITER: &str = "rate limiter";
 
 impl Client {
     /// Returns everything about a name, whatever its kind; `None` if nothing is stored under it. Read-only
-    /// (except that expired holders may be dropped). Sends a few requests on a connection of its own, each
-    /// for at most the command timeout; for a lock with many holders or waiters, one for every few dozen of
-    /// them.
+    /// (except that expired holders may be dropped). Sends a few requests, each for at most the command timeout;
+    /// for a lock with many holders or waiters, one for every few dozen of them.
     ///
     /// ```
     /// use redis_concurrent::Client;
@@ -92,7 +90,6 @@ impl Client {
     fn inspect_once(&self, name: &str, names: &Names, server: &Server) -> Result<Option<Inspection>, Error> {
         let keys: Vec<String> =
             names.keys().iter().chain([&names.fenced()]).map(|parts| parts.concat()).collect();
-        let mut connection = self.apart(server)?;
         let mut commands: Vec<_> = keys.iter().map(|key| command(&["PTTL", key])).collect();
         commands.extend(keys.iter().map(|key| command(&["MEMORY", "USAGE", key])));
         commands.extend([
@@ -101,7 +98,7 @@ impl Client {
             command(&["HGET", &keys[6], "token"]),
             command(&["HGET", &keys[0], "used"]),
         ]);
-        let answers = self.exchange(server, &mut connection, &commands)?;
+        let answers = self.exchange(server, &commands)?;
         answers.first().map_or(Ok(()), view::answered)?;
         let of = |i: usize| number(answers.get(i));
         let n = keys.len();
@@ -134,7 +131,7 @@ impl Client {
         let may_be_redissons = view.is_none() && names.is_at_key() && type_of.as_deref() == Some("hash");
         if let Some(view) = view.or_else(|| may_be_redissons.then_some(&view::REDISSON)) {
             let (lookups, inspections) = (view.lookups(0, names, true), std::slice::from_mut(&mut found));
-            let failed = Lookup::ask_all(self, server, &mut connection, lookups, inspections)?;
+            let failed = Lookup::ask_all(self, server, lookups, inspections)?;
             match failed.into_iter().next().map(|(_, e)| Client::refused(e)) {
                 None if may_be_redissons => view.tag.clone_into(&mut found.kind),
                 Some(e) if !may_be_redissons || e.kind() != ErrorKind::WrongType => return Err(e),
@@ -211,11 +208,6 @@ impl Client {
         Err(Error::new(ErrorKind::Refused, name).because(why))
     }
 
-    fn apart(&self, server: &Server) -> Result<Connection, Error> {
-        self.shared().usable()?;
-        server.manager.apart().map_err(|e| not_connected(e).error())
-    }
-
     /// Asks the cluster which server now has the locks of this one, which failed: blocks for at most the
     /// command timeout. Returns false if there is no cluster.
     fn asks_where(&self, server: &Server) -> bool {
@@ -223,15 +215,11 @@ impl Client {
     }
 
     /// Sends all requests at once; error replies are among the answers.
-    fn exchange(
-        &self,
-        server: &Server,
-        connection: &mut Connection,
-        requests: &[Command<'_>],
-    ) -> Result<Vec<Value>, Error> {
+    fn exchange(&self, server: &Server, requests: &[Command<'_>]) -> Result<Vec<Value>, Error> {
         self.shared().usable()?;
         let limit = Moment::now().after(self.shared().config.command_timeout);
-        server.backend.exchange_on(connection, requests, limit).map_err(Failure::error)
+        let exchanged = server.backend.exchange(None, requests, limit).map_err(Failure::error)?;
+        Ok(exchanged.replies(requests.len()))
     }
 }
 

@@ -10,7 +10,6 @@ use crate::client::Client;
 use crate::deadlock::{Blocked, circles, described, links};
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::entries::runtime::Shared;
-use crate::engine::redis::connection::Connection;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::refusal::refused;
 use crate::engine::redis::resp::{PackedCall, number, text};
@@ -158,7 +157,6 @@ impl<'a> Lookup<'a> {
     pub(super) fn ask_all(
         client: &Client,
         server: &Server,
-        connection: &mut Connection,
         mut lookups: Vec<Lookup<'a>>,
         inspections: &mut [Inspection],
     ) -> Result<Vec<(usize, ServerError)>, Error> {
@@ -168,7 +166,7 @@ impl<'a> Lookup<'a> {
             let scripts =
                 lookups.iter().map(|it| (it.view.scripts)(shared)).collect::<Result<Vec<_>, _>>()?;
             let commands = lookups.iter().zip(&scripts).map(|(it, scripts)| it.question(scripts, shared));
-            let answers = client.exchange(server, connection, &commands.collect::<Vec<_>>())?;
+            let answers = client.exchange(server, &commands.collect::<Vec<_>>())?;
             let mut next = Vec::new();
             for (lookup, answer) in lookups.into_iter().zip(answers) {
                 match answer {

@@ -137,10 +137,15 @@ impl Reply {
 }
 
 impl Exchanged<'_> {
+    /// Returns the reply to each of so many commands.
+    pub(crate) fn replies(self, commands: usize) -> Vec<Value> {
+        apart(self.value, commands)
+    }
+
     /// Returns what became of each command.
     fn each(self, commands: &[Command<'_>]) -> impl Iterator<Item = Result<Value, Failure>> {
         let resent = self.first_by.is_some();
-        let values = apart(self.value, commands.len()).into_iter();
+        let values = self.replies(commands.len()).into_iter();
         values.zip(commands).map(move |(value, command)| command.outcome(value, resent))
     }
 
