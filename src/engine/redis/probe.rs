@@ -10,7 +10,7 @@ use redis::{RedisError, ServerError, ServerErrorKind, Value};
 use crate::clock::Moment;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::refusal::{no_sentinel_leads_there, not_connected, refused, unanswered};
-use crate::engine::redis::resp::{list, number, text};
+use crate::engine::redis::resp::list;
 use crate::engine::redis::server_info::{ServerInfo, field, lines};
 use crate::engine::redis::slots::{self, Node, Range};
 use crate::engine::redis::wire::Connection;
@@ -146,13 +146,10 @@ fn is_too_old(version: &str) -> bool {
     matches!(first_two, (Some(Ok(major)), Some(Ok(minor))) if [major, minor] < OLDEST)
 }
 
-/// Returns how many primaries the cluster of this node has.
+/// Returns how many primaries the cluster has whose node replied this.
 fn primaries(slots: &Value) -> usize {
-    let primary = |range: &Value| {
-        let node = list(list(range).get(2)?);
-        Some((text(node.first()), number(node.get(1)), text(node.get(2))))
-    };
-    list(slots).iter().filter_map(primary).collect::<HashSet<_>>().len()
+    let nowhere = Node { host: String::new(), port: 0 };
+    slots::read(slots, &nowhere).into_iter().map(|range| range.primary).collect::<HashSet<_>>().len()
 }
 
 /// Returns the error of a server that does not have the command, rather than of a user who may not use it.
