@@ -16,6 +16,8 @@ use crate::wait::Wait;
 
 /// The number of keys that a `SCAN` examines.
 const PAGE: &str = "200";
+/// The cursor at which a scan begins, and with which Redis says that it has ended.
+const BEGINNING: &str = "0";
 /// The number of locks that are examined by one write.
 const BATCH: usize = 100;
 
@@ -34,20 +36,15 @@ pub struct Listing {
     free: bool,
     began: Instant,
     looked: u64,
+    /// The one that is being scanned, and those that are still to be.
     servers: VecDeque<Arc<Server>>,
     /// The ids of all servers that were ever queued.
     queued: HashSet<u64>,
-    at: Option<Scan>,
+    /// Where the scan continues; `None` at the server's end.
+    cursor: Option<String>,
     seen: HashSet<String>,
     found: VecDeque<String>,
     ready: VecDeque<Inspection>,
-}
-
-/// The server that is being scanned.
-struct Scan {
-    server: Arc<Server>,
-    /// Where the scan continues; `None` at its end.
-    cursor: Option<String>,
 }
 
 shows!(Listing as "Listing", |it| "looked": it.looked);
@@ -62,7 +59,7 @@ impl Listing {
             looked: 0,
             servers: VecDeque::new(),
             queued: HashSet::new(),
-            at: None,
+            cursor: Some(BEGINNING.to_owned()),
             seen: HashSet::new(),
             found: VecDeque::new(),
             ready: VecDeque::new(),
@@ -94,26 +91,25 @@ impl Listing {
 
     /// Looks for more locks; returns false at the end.
     fn advance(&mut self) -> Result<bool, Error> {
-        if self.at.is_none() {
-            let Some(server) = self.servers.pop_front() else { return Ok(false) };
-            self.at = Some(Scan { server, cursor: Some("0".to_owned()) });
-        }
-        let Some(mut scan) = self.at.take() else { return Ok(false) };
+        let Some(server) = self.servers.front().cloned() else { return Ok(false) };
         // First the rest of an earlier page; after the last page, the next server.
         if self.found.is_empty() {
-            let Some(cursor) = scan.cursor.take() else { return Ok(true) };
-            scan.cursor = self.scan(&scan.server, &cursor)?;
+            let Some(cursor) = self.cursor.take() else {
+                self.servers.pop_front();
+                self.cursor = Some(BEGINNING.to_owned());
+                return Ok(true);
+            };
+            self.cursor = self.scan(&server, &cursor)?;
         }
         let most = self.rate.map_or(BATCH, |rate| BATCH.min(rate as usize));
         let batch: Vec<String> = self.found.drain(..most.min(self.found.len())).collect();
         if !batch.is_empty() {
-            let inspections = self.inspect(&scan.server, &batch)?;
+            let inspections = self.inspect(&server, &batch)?;
             self.looked += batch.len() as u64;
             let free = self.free;
             let is_shown = |it: &Inspection| free || !it.holders.is_empty() || !it.waiters.is_empty();
             self.ready.extend(inspections.into_iter().filter(is_shown));
         }
-        self.at = Some(scan);
         if let Some(rate) = self.rate {
             let due = Duration::from_secs_f64(self.looked as f64 / f64::from(rate));
             self.client.pause(due.saturating_sub(self.began.elapsed()), &Wait::forever());
@@ -147,7 +143,7 @@ impl Listing {
                 self.found.push_back(name);
             }
         }
-        Ok(text(items.first()).filter(|next| next != "0"))
+        Ok(text(items.first()).filter(|next| next != BEGINNING))
     }
 
     /// Examines these names. For each of them, this stops at the first page that has anything on it.
