@@ -22,8 +22,8 @@ use crate::engine::servers::server::Server;
 pub use crate::error::printable;
 use crate::error::{Error, ErrorKind};
 use crate::lock::holder::take_away;
-pub use crate::lock::holder::{ForcedUnlock, HeldBy, Holder};
-pub use crate::lock::inspect::{Process, Waiter};
+pub use crate::lock::holder::{ForcedUnlock, HeldBy};
+pub use crate::lock::inspect::{Holder, Process, Waiter};
 use crate::names::Names;
 
 /// The tag in the state of a rate limiter.

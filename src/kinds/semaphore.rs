@@ -11,8 +11,8 @@ use crate::forms::timed_out;
 use crate::guard::OwnedGuard;
 use crate::kind::{Kind, Queued, Reentrancy, Sharing};
 use crate::lock::RedisLock;
-use crate::lock::holder::{Holder, busy, held_by, holders_of};
-use crate::lock::inspect::Rows;
+use crate::lock::holder::{busy, held_by, holders_of};
+use crate::lock::inspect::{Holder, Rows};
 use crate::settings::{check_lease, within};
 use crate::wait::Wait;
 

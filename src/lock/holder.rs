@@ -1,7 +1,6 @@
 //! The holders of a lock: the first thing an operator asks for.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,38 +13,9 @@ use crate::engine::hearing::messages::dispatch;
 use crate::engine::operations::requests;
 use crate::engine::redis::resp::{number, text};
 use crate::engine::state::grant::{first_token, number_of};
-use crate::error::{Error, ErrorKind, printable};
+use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
-use crate::lock::inspect::{HeldRow, Process, granted_at, inspect};
-
-/// A holder of a lock, as Redis knows it. See [`RedisLock::holder`](crate::RedisLock::holder).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Holder {
-    /// The owner id, `<client uuid>:<n>`. For a [simple lock](crate::kinds::Simple) it may be the string of a
-    /// foreign holder, in which bytes that are not UTF-8 are replaced.
-    pub owner: String,
-    /// The holder's process, if it left a record (a plain string key has none).
-    pub process: Option<Process>,
-    /// When the lock was granted to that process, by the server's clock. `None` if the owner is not one of this
-    /// library's, for a shared hold of which it is not recorded (a read lock, a reservation), and for a simple
-    /// lock that has been held for more than two hours. Permits have
-    /// it, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders) or in an
-    /// [`Inspection`](crate::admin::Inspection).
-    pub since: Option<SystemTime>,
-    /// The remaining lease if it is not renewed; `None` if it does not expire.
-    pub remaining: Option<Duration>,
-    /// The number of permits held, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders)
-    /// or in an [`Inspection`](crate::admin::Inspection).
-    pub permits: Option<u32>,
-    /// In an [`Inspection`](crate::admin::Inspection): whether the hold was released and only stays for the rest of
-    /// its [minimum hold time](crate::RedisLock::min_hold), or was [revoked](crate::RedisLock::force_unlock_if).
-    /// Otherwise false.
-    pub stays: bool,
-    /// In an [`Inspection`](crate::admin::Inspection) of an exclusive lock: the first fencing token of the grant. Each
-    /// local hand-off since has incremented it.
-    pub token: Option<u64>,
-}
+use crate::lock::inspect::{HeldRow, Holder, inspect};
 
 /// The result of a [`force_unlock`](crate::RedisLock::force_unlock).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -109,12 +79,12 @@ pub(crate) fn take_away(
     let mut forced = ForcedUnlock::default();
     for (mode, ordered) in modes {
         for held in inspect(entry, mode)?.holders {
-            if !held_by.is(&held.owner, if *ordered && held.is_ours() { held.last } else { 0 }) {
+            if !held_by.is(&held.holder.owner, if *ordered && held.is_ours { held.last } else { 0 }) {
                 forced.skipped += 1;
                 continue;
             }
             let limit = Moment::now().after(entry.shared.config.command_timeout);
-            let gently = gently && held.is_ours() && held.remaining.is_some();
+            let gently = gently && held.is_ours && held.holder.remaining.is_some();
             let stays =
                 requests::force(entry, &held.raw, gently, limit).map_err(|e| entry.error(e.error()))?;
             // Otherwise it left by itself.
@@ -122,7 +92,7 @@ pub(crate) fn take_away(
                 forced.holders += 1;
                 forced.remaining = forced.remaining.max(stays);
                 // A foreign holder cannot be notified.
-                let notified = held.is_ours() && notify(entry, &held.owner, reason.trim(), limit);
+                let notified = held.is_ours && notify(entry, &held.holder.owner, reason.trim(), limit);
                 forced.notified += usize::from(notified);
             }
         }
@@ -169,10 +139,10 @@ pub(crate) fn holders_of(held: Vec<HeldRow>, exclusive: bool, shares: &[Value]) 
     let shares = shares.chunks(3).filter_map(|it| Some((text(it.first())?, it)));
     let shares: HashMap<String, &[Value]> = shares.collect();
     let holder = |held: HeldRow| {
-        let of = |i: usize| u64::try_from(number(shares.get(&held.owner)?.get(i))?).ok();
+        let of = |i: usize| u64::try_from(number(shares.get(&held.holder.owner)?.get(i))?).ok();
         let permits = of(1).map(|n| n.try_into().unwrap_or(u32::MAX));
         let number = of(2).unwrap_or(if exclusive { held.last } else { 0 });
-        Holder { permits, ..Holder::new(held, number) }
+        Holder { permits, ..held.granted(number) }
     };
     held.into_iter().map(holder).collect()
 }
@@ -237,26 +207,4 @@ pub(crate) fn several_busy(
 /// Returns the first fencing token of a grant.
 pub(crate) fn token_of(number: u64) -> u64 {
     first_token(number)
-}
-
-/// Names the holder for a message or a log: `client name pid@host`, or the owner id if its process left no
-/// record. Control characters are escaped.
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&printable(&match &self.process {
-            Some(process) if process.client_name.is_empty() => format!("{}@{}", process.pid, process.host),
-            Some(process) => format!("{} {}@{}", process.client_name, process.pid, process.host),
-            None => self.owner.clone(),
-        }))
-    }
-}
-
-impl Holder {
-    /// `number` is the grant number of this hold, which encodes the time of the grant; 0 if it is not known.
-    pub(crate) fn new(held: HeldRow, number: u64) -> Self {
-        let since = (held.is_ours() && number > 0).then(|| granted_at(number));
-        let process = Process::read(&held.record);
-        let HeldRow { owner, remaining, stays, .. } = held;
-        Holder { process, owner, since, remaining, permits: None, stays, token: None }
-    }
 }

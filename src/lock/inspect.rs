@@ -1,6 +1,7 @@
 //! The holders and the waiters of a lock in all processes, as Redis has them.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -11,30 +12,68 @@ use crate::deadlock::Blocked;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::commands;
 use crate::engine::redis::resp::{list, number, text};
-use crate::error::Error;
+use crate::error::{Error, printable};
 use crate::names::is_owner;
 use crate::wait::Wait;
 
-/// A holder, as Redis has it.
+/// A holder of a lock, as Redis knows it. See [`RedisLock::holder`](crate::RedisLock::holder).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The owner id, `<client uuid>:<n>`. For a [simple lock](crate::kinds::Simple) it may be the string of a
+    /// foreign holder, in which bytes that are not UTF-8 are replaced.
+    pub owner: String,
+    /// The holder's process, if it left a record (a plain string key has none).
+    pub process: Option<Process>,
+    /// When the lock was granted to that process, by the server's clock. `None` if the owner is not one of this
+    /// library's, for a shared hold of which it is not recorded (a read lock, a reservation), and for a simple
+    /// lock that has been held for more than two hours. Permits have
+    /// it, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders) or in an
+    /// [`Inspection`](crate::admin::Inspection).
+    pub since: Option<SystemTime>,
+    /// The remaining lease if it is not renewed; `None` if it does not expire.
+    pub remaining: Option<Duration>,
+    /// The number of permits held, for a holder returned by [`Semaphore::holders`](crate::Semaphore::holders)
+    /// or in an [`Inspection`](crate::admin::Inspection).
+    pub permits: Option<u32>,
+    /// In an [`Inspection`](crate::admin::Inspection): whether the hold was released and only stays for the rest of
+    /// its [minimum hold time](crate::RedisLock::min_hold), or was [revoked](crate::RedisLock::force_unlock_if).
+    /// Otherwise false.
+    pub stays: bool,
+    /// In an [`Inspection`](crate::admin::Inspection) of an exclusive lock: the first fencing token of the grant. Each
+    /// local hand-off since has incremented it.
+    pub token: Option<u64>,
+}
+
+/// Names the holder for a message or a log: `client name pid@host`, or the owner id if its process left no
+/// record. Control characters are escaped.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable(&match &self.process {
+            Some(process) if process.client_name.is_empty() => format!("{}@{}", process.pid, process.host),
+            Some(process) => format!("{} {}@{}", process.client_name, process.pid, process.host),
+            None => self.owner.clone(),
+        }))
+    }
+}
+
+/// A holder, and what Redis has of it besides.
 pub(crate) struct HeldRow {
-    /// Its owner id.
-    pub(crate) owner: String,
+    /// Without what its grant tells.
+    pub(crate) holder: Holder,
     /// The owner id, byte for byte: what a foreign holder stored need not be text.
     pub(super) raw: Vec<u8>,
-    /// `None` if it does not expire.
-    pub(crate) remaining: Option<Duration>,
-    pub(crate) record: String,
+    /// Whether it is a process of this library. (A holder of another library that has owner ids like ours
+    /// says so in its record.)
+    pub(super) is_ours: bool,
     /// The number of the lock's last grant.
     pub(crate) last: u64,
-    /// It was released, and only stays for the rest of a time. Known if asked for in detail.
-    pub(crate) stays: bool,
 }
 
 impl HeldRow {
-    /// Whether it is a process of this library. (A holder of another library that has owner ids like ours
-    /// says so in its record.)
-    pub(crate) fn is_ours(&self) -> bool {
-        is_owner(&self.owner) && self.record != "?"
+    /// `number` is the grant number of this hold, which encodes the time of the grant; 0 if it is not known.
+    pub(super) fn granted(self, number: u64) -> Holder {
+        Holder { since: (self.is_ours && number > 0).then(|| granted_at(number)), ..self.holder }
     }
 }
 
@@ -154,17 +193,22 @@ pub(crate) fn read(answer: &Value) -> Rows {
     let (stays, last) = (texts(5), number(items.first()).and_then(|n| n.try_into().ok()).unwrap_or(0));
     let held = |(i, chunk): (usize, &[Value])| {
         let owner = text(chunk.first())?;
-        Some(HeldRow {
-            raw: match chunk.first() {
-                Some(Value::BulkString(bytes)) => bytes.clone(),
-                _ => owner.clone().into(),
-            },
+        let record = text(chunk.get(2))?;
+        let is_ours = is_owner(&owner) && record != "?";
+        let raw = match chunk.first() {
+            Some(Value::BulkString(bytes)) => bytes.clone(),
+            _ => owner.clone().into(),
+        };
+        let holder = Holder {
             owner,
+            process: Process::read(&record),
+            since: None,
             remaining: number(chunk.get(1)).and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
-            record: text(chunk.get(2))?,
-            last,
+            permits: None,
             stays: number(stays.get(i)) == Some(1),
-        })
+            token: None,
+        };
+        Some(HeldRow { holder, raw, is_ours, last })
     };
     let times = texts(6);
     let in_queue = |(i, chunk): (usize, &[Value])| {

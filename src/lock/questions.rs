@@ -13,9 +13,9 @@ use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, OwnedGuard, Ownership};
 use crate::kind::{Kind, Queueing, Sharing};
 use crate::lock::holder::{
-    ForcedUnlock, HeldBy, Holder, busy, held_by, holders_in, holders_of_either_half, take_away,
+    ForcedUnlock, HeldBy, busy, held_by, holders_in, holders_of_either_half, take_away,
 };
-use crate::lock::inspect::{Rows, inspect, state_of};
+use crate::lock::inspect::{Holder, Rows, inspect, state_of};
 use crate::lock::{RedisLock, this_thread};
 use crate::wait::Wait;
 
@@ -193,7 +193,7 @@ impl<K: Kind> RedisLock<K> {
     pub(crate) fn hold_count_of_all(&self) -> Result<usize, Error> {
         let entry = self.entry()?;
         let holders = self.inspect()?.holders;
-        let others = holders.iter().filter(|held| !entry.is_mine(&held.owner)).count();
+        let others = holders.iter().filter(|held| !entry.is_mine(&held.holder.owner)).count();
         Ok(others + lock(entry)?.lock_state.holders(Moment::now()))
     }
 

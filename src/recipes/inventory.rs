@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, OwnedGuard, Ownership};
 use crate::kind::{Kind, Queueing, Reentrancy, Sharing};
 use crate::lock::RedisLock;
-use crate::lock::holder::Holder;
+use crate::lock::inspect::Holder;
 use crate::names;
 use crate::settings::{check_lease, within};
 use crate::wait::Wait;
