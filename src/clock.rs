@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+#[cfg(not(shuttle))]
+use std::time::Instant;
 
 #[cfg(all(unix, not(shuttle)))]
 use rustix::time::{ClockId, clock_gettime};
@@ -90,11 +92,6 @@ impl Moment {
     /// How long from `earlier` to here; zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
-    }
-
-    /// Converts a caller's `Instant`, by its distance from now.
-    pub(crate) fn at(instant: Instant) -> Self {
-        Moment::now().after(instant.saturating_duration_since(Instant::now()))
     }
 
     /// The same moment for a parking_lot wait, which takes only an `Instant`. It may come late by the time

@@ -92,8 +92,7 @@ impl<'a> Wait<'a> {
     /// Until `deadline`; one in the past makes a [single attempt](Wait::once).
     #[must_use]
     pub fn until(deadline: Instant) -> Self {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Wait::once() } else { Wait::until_moment(Moment::at(deadline)) }
+        Wait::timeout(deadline.saturating_duration_since(Instant::now()))
     }
 
     /// The same, ended early when `cancel` is cancelled: the call then returns `Cancelled`, even if the token
