@@ -19,6 +19,7 @@ use crate::engine::redis::probe::probe;
 use crate::engine::redis::refusal::refused;
 use crate::engine::redis::slots::Node;
 use crate::engine::renewal::renewer::Renewer;
+use crate::engine::renewal::successor::connected;
 use crate::engine::servers::cluster::Cluster;
 use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
@@ -73,9 +74,9 @@ impl Client {
     pub(crate) fn probe(&self) -> Result<(), Error> {
         let channel = format!("{}{}", self.0.inbox_prefix, self.0.uuid);
         match &self.0.route {
-            Route::One(server) => probe(&server.manager, &channel).map(|(info, received)| {
-                server.known.is_another(&info, received);
-            }),
+            Route::One(server) => {
+                probe(&server.manager, &channel).map(|info| connected(&self.0, server, &info))
+            }
             Route::Cluster(cluster) => cluster.probe(&channel),
         }
     }

@@ -24,15 +24,16 @@ const OLDEST: [u32; 2] = [6, 2];
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
 /// Asks the server at the end of a new connection whether it can serve a client that listens on `channel`,
-/// and warns of what is missing but not essential. Returns which server it is, and when it said so. Blocks for
-/// the connect timeout and the command timeout at most.
+/// and warns of what is missing but not essential. Returns which server it is. Blocks for the connect timeout and
+/// the command timeout at most.
 ///
 /// # Errors
 /// `InvalidInput` for a server that can never be used, `Unavailable` for a replica, which may be promoted, and
 /// where there is no connection.
-pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<(ServerInfo, Moment), Error> {
+pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<ServerInfo, Error> {
     let (mut connection, answer) = ask(manager, channel)?;
-    let (received, info, at) = (Moment::now(), lines(&answer), manager.address());
+    let (server, info) = (ServerInfo::read(&answer, Moment::now()), lines(&answer));
+    let at = manager.address();
     not_a_replica(&info, &at)?;
     if field(&info, "cluster_enabled:") == Some("1") {
         let primaries = primaries(&slots_of(manager, &mut connection)?);
@@ -43,7 +44,7 @@ pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<(Serve
             )));
         }
     }
-    Ok((ServerInfo::read(&answer, received), received))
+    Ok(server)
 }
 
 /// Asks a node of a cluster, primary or replica, the same, and returns which node has which slot.
