@@ -1,10 +1,10 @@
 //! Cancellation: a flag that wakes its waiters when it is set.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -152,7 +152,15 @@ impl CancellationToken {
     /// nothing behind. With it, `tokio::select!` ends work whose lock is lost:
     /// `_ = guard.lost().cancelled() => …`.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static {
-        Cancelled { token: self.clone(), waker: None }
+        let (token, mut registered) = (self.clone(), None::<OnCancel>);
+        poll_fn(move |context| {
+            // Each poll replaces the waker of the last one.
+            drop(registered.take());
+            let waker = context.waker().clone();
+            registered = Some(token.on_cancel(Arc::new(move || waker.wake_by_ref())));
+            // If the token was already cancelled, the waker was called at once; no further poll is needed.
+            if token.is_cancelled() { Poll::Ready(()) } else { Poll::Pending }
+        })
     }
 
     /// Calls `then` once when the token is cancelled, on the thread that cancels it; if it already is, at
@@ -227,26 +235,6 @@ impl Drop for Inner {
                 parents.extend(last.take_parents());
             }
         }
-    }
-}
-
-/// See [`CancellationToken::cancelled`].
-struct Cancelled {
-    token: CancellationToken,
-    /// The waker of the last poll, which each poll replaces.
-    waker: Option<OnCancel>,
-}
-
-impl Future for Cancelled {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.waker = None;
-        let waker = context.waker().clone();
-        let registered = self.token.on_cancel(Arc::new(move || waker.wake_by_ref()));
-        self.waker = Some(registered);
-        // If the token was already cancelled, the waker was called at once; no further poll is needed.
-        if self.token.is_cancelled() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

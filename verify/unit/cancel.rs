@@ -2,7 +2,7 @@
 
 use super::*;
 use std::sync::atomic::AtomicUsize;
-use std::task::Wake;
+use std::task::{Context, Wake};
 
 #[test]
 fn a_child_ends_alone_and_with_its_parent() {
@@ -166,6 +166,8 @@ fn each_is_woken_before_its_children_in_their_order() {
 #[cfg(not(shuttle))]
 #[test]
 fn what_a_waker_owned_may_use_the_token_when_it_goes() {
+    use std::pin::Pin;
+
     struct Cancels(CancellationToken);
     impl Drop for Cancels {
         fn drop(&mut self) {
