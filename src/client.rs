@@ -254,7 +254,8 @@ impl Client {
     /// # }
     /// ```
     pub fn spring_lock(&self, registry: &str, key: &str) -> SpringLock {
-        RedisLock::at(&self.0, Spring::of(registry), &format!("{registry}:{key}"))
+        let lock = RedisLock::at(&self.0, Spring, &format!("{registry}:{key}"));
+        lock.with_args(&format!("{registry}-channel"))
     }
 
     /// The lock `name` of any kind, including your own.
