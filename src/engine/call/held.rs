@@ -112,12 +112,8 @@ pub(crate) fn renew(
 ) -> Result<(), Error> {
     let shared = &entry.shared;
     let sent = Moment::now();
-    let (owner, own) = {
-        let core = lock_at(entry, sent)?;
-        let grant = valid(core.lock_state.grant_of(ticket), sent).map_err(|e| entry.error(e))?;
-        (grant.owner, grant.terms.lease)
-    };
-    let lease = lease.unwrap_or(own);
+    let owner = owner(entry, ticket, sent)?;
+    let lease = lease.or_else(|| Some(terms(entry, ticket)?.lease)).unwrap_or(shared.config.lease);
     let answer = requests::renew(entry, owner, lease, wait.limit(sent, shared.config.command_timeout));
     renewed(entry, owner, sent, lease, answer)
 }

@@ -91,11 +91,8 @@ impl Renewer {
             let due = if done { grant.due(from, every) } else { now.after(pause()).min(until) };
             (until, due)
         });
-        let next = next.filter(|(_, at)| {
-            let due = if done { *at } else { task.due };
-            let look = Task::new(task.entry.clone(), task.owner, TaskKind::Grant, task.at, due);
-            self.look_again(&mut core, look, *at)
-        });
+        let next =
+            next.filter(|(_, at)| self.move_look(&mut core, &task, *at, if done { *at } else { task.due }));
         carry_out(&task.entry, core, then);
         let Some((until, _)) = next else { return };
         if done {

@@ -25,12 +25,11 @@ pub(crate) struct Renewer {
 impl Renewer {
     /// Removes a client with all its tasks.
     pub(crate) fn remove(&self, client: u64) {
+        // Entries and sockets are dropped after the mutex is released.
+        let _removed;
         let mut state = self.state.lock();
         self.alarm.notify_one();
-        let removed = state.remove(client);
-        // Entries and sockets are dropped outside the mutex.
-        drop(state);
-        drop(removed);
+        _removed = state.remove(client);
     }
 
     /// Schedules a look at the grant for `due`, in place of what was planned before. If its client does not
@@ -127,17 +126,16 @@ impl Renewer {
         if let TaskKind::Leave(_) = task.what {
             return self.put_back(Task { at, ..task }, None);
         }
-        let entry = task.entry.clone();
-        self.look_again(&mut entry.core.lock(), task, at);
+        self.move_look(&mut task.entry.core.lock(), &task, at, task.due);
     }
 
-    /// Schedules the look of a task at its grant for `at`. Returns `false`, and does nothing, if the grant has ended, or
-    /// another look was planned meanwhile: two would renew forever.
-    pub(super) fn look_again(self: &Arc<Self>, core: &mut Core, task: Task, at: Moment) -> bool {
-        let before = task.at;
-        let is_current = core.move_due(task.owner, before, at);
+    /// Schedules another look at a task's grant, for `at`, that was `due` first. Returns `false`, and does nothing, if the
+    /// grant has ended, or another look was planned meanwhile: two would renew forever.
+    pub(super) fn move_look(self: &Arc<Self>, core: &mut Core, task: &Task, at: Moment, due: Moment) -> bool {
+        let is_current = core.move_due(task.owner, task.at, at);
         if is_current {
-            self.put_back(Task { at, ..task }, Some(before));
+            let look = Task::new(task.entry.clone(), task.owner, TaskKind::Grant, at, due);
+            self.put_back(look, Some(task.at));
         }
         is_current
     }

@@ -106,8 +106,7 @@ impl State {
             renewal_timeout: shared.config.renewal_timeout(),
             ..ServerLine::default()
         };
-        let is_open = !shared.is_closed();
-        is_open.then(|| self.lines.entry(entry.server().id).or_insert_with(line))
+        (!shared.is_closed()).then(|| self.lines.entry(entry.server().id).or_insert_with(line))
     }
 
     /// Returns when the next task is due.
@@ -144,6 +143,20 @@ impl State {
             tasks.push(Task::new(entry, owner, what, due, first_due));
         }
         tasks
+    }
+
+    /// Passes a task to the line of its server. Returns the task if its client is closed. The next look at a grant that is
+    /// being renewed is at its end.
+    pub(crate) fn hand_over(&mut self, task: Task) -> Option<Task> {
+        let end = Task { what: TaskKind::End, entry: task.entry.clone(), ..task };
+        let is_renewal = matches!(task.what, TaskKind::Grant);
+        let Some(line) = self.line_of(&task.entry) else { return Some(task) };
+        line.queue.push_back(task);
+        // (No entry is dropped here, under the mutex: the task has it, too.)
+        if is_renewal {
+            self.insert(end);
+        }
+        None
     }
 
     /// Removes a client: its lines and its tasks. They must not be dropped under the mutex.

@@ -22,7 +22,7 @@ use crate::engine::renewal::schedule::{Task, TaskKind};
 use crate::engine::state::lock_state::Effects;
 use crate::error::ErrorKind;
 use crate::observe::{Observer, serves_holds};
-use crate::sync::{OfProcess, thread};
+use crate::sync::{Condvar, OfProcess, thread};
 
 impl Renewer {
     /// Returns the renewer of this process; a forked child has one of its own.
@@ -80,21 +80,19 @@ impl Renewer {
         }
         // Tasks that cannot be sent are kept here, to be dropped outside the mutex.
         let (mut closed, mut unserved) = (Vec::new(), Vec::new());
-        let mut returns = Moment::NEVER;
+        let (mut returns, mut asleep) = (Moment::NEVER, None::<Arc<Condvar>>);
         let mut state = self.state.lock();
         for task in ready {
             returns = returns.min(task.due.after(task.entry.shared.config.renew_every));
             // Looked up for each task, as its lock may have moved since it was scheduled.
             let server = task.entry.server().clone();
+            closed.extend(state.hand_over(task));
             let served = state.served.contains(&server.id);
-            let Some(line) = state.line_of(&task.entry) else {
-                closed.push(task);
-                continue;
-            };
-            line.queue.push_back(task);
+            let Some(line) = state.lines.get_mut(&server.id) else { continue };
             if served {
-                // (It sleeps on until the mutex is released.)
-                line.work.notify_one();
+                if let Some(other) = asleep.replace(line.work.clone()) {
+                    other.notify_one();
+                }
                 continue;
             }
             let on_line = LineThread::new(self.clone(), &server, line.renewal_timeout);
@@ -110,6 +108,10 @@ impl Renewer {
             }
         }
         drop(state);
+        // It would wait for the mutex.
+        if let Some(line) = asleep {
+            line.notify_one();
+        }
         drop(closed);
         for (task, error) in unserved {
             self.finish(task, Moment::now(), Err(Failure::Unsent(error)));
@@ -145,8 +147,7 @@ impl Renewer {
         let mut core = entry.core.lock();
         if task.at < task.due {
             entry.will_listen(|| core.needs_messages(owner));
-            let due = task.due;
-            self.look_again(&mut core, task, due);
+            self.move_look(&mut core, &task, task.due, task.due);
             return None;
         }
         let mut then = core.lock_state.expire(owner, now);
@@ -161,7 +162,7 @@ impl Renewer {
         let (until, lease) = (grant.validity.until, grant.renewal(now));
         let forgotten = !fixed && is_forgotten(&entry, &mut core, owner, now);
         if fixed || forgotten {
-            self.look_again(&mut core, task, until);
+            self.move_look(&mut core, &task, until, task.due);
             drop(core);
             if forgotten {
                 let error = ErrorKind::InvalidInput.because("held for longer than max_hold");
@@ -170,8 +171,7 @@ impl Renewer {
             return None;
         }
         entry.will_listen(|| core.needs_messages(owner));
-        let end = Task::new(entry.clone(), owner, TaskKind::End, task.at, task.due);
-        self.look_again(&mut core, end, until).then_some(Task { at: until, lease, ..task })
+        core.move_due(owner, task.at, until).then_some(Task { at: until, lease, ..task })
     }
 }
 

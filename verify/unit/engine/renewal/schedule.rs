@@ -25,12 +25,12 @@ fn one_look_is_planned_at_a_grant() {
         assert_eq!(looks(), [core.due(OWNER).unwrap()]);
     }
     let first = core.due(OWNER).unwrap();
-    assert!(renewer.look_again(&mut core, end(first), late));
+    assert!(renewer.move_look(&mut core, &end(first), late, late));
     assert_eq!(looks(), [late]);
-    assert!(!renewer.look_again(&mut core, end(first), later), "another look was planned meanwhile");
+    assert!(!renewer.move_look(&mut core, &end(first), later, later), "another look was planned meanwhile");
     assert_eq!(looks(), [late]);
     assert!(core.ends(entry, OWNER));
-    assert!(!renewer.look_again(&mut core, end(late), later), "the grant is over");
+    assert!(!renewer.move_look(&mut core, &end(late), later, later), "the grant is over");
     assert!(looks().is_empty());
 }
 
