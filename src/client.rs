@@ -254,8 +254,7 @@ impl Client {
     /// # }
     /// ```
     pub fn spring_lock(&self, registry: &str, key: &str) -> SpringLock {
-        let lock = RedisLock::at(&self.0, Spring, &format!("{registry}:{key}"));
-        lock.with_args(&format!("{registry}-channel"))
+        RedisLock::at(&self.0, Spring::of(registry), &format!("{registry}:{key}"))
     }
 
     /// The lock `name` of any kind, including your own.

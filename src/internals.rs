@@ -51,15 +51,6 @@ pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
     Ok(lock.entry()?.names.keys().map(|parts| parts.concat()))
 }
 
-/// The arguments for the rule with which a lock asks.
-///
-/// # Errors
-///
-/// If the lock cannot be used: see [`keys`].
-pub fn args<K: Kind>(lock: &RedisLock<K>) -> Result<String, Error> {
-    Ok(lock.part()?.terms.args.to_string())
-}
-
 /// The number of locks that a client has in use: those with a handle, a guard or a waiting thread. 0 in a forked
 /// child, which uses none of its parent's locks.
 pub fn lock_count(client: &Client) -> usize {

@@ -94,7 +94,7 @@ impl Client {
     /// 10,000. All handles of a name must agree on the number.
     pub fn cyclic_barrier(&self, name: &str, parties: usize) -> CyclicBarrier {
         // The shorter it is, the sooner others learn that the party whose action runs has died.
-        let lock = self.lock_with_kind(name, Barrier).leased_as_a_waiter();
+        let lock = self.lock_with_kind(name, Barrier::default()).leased_as_a_waiter();
         let lock = lock.checked(|| within("parties", parties, 1..=MOST_PARTIES));
         CyclicBarrier { lock, parties }
     }
@@ -182,7 +182,7 @@ impl CyclicBarrier {
     fn meet(&self, wait: &Wait<'_>, action: Option<impl FnOnce()>) -> Result<usize, Error> {
         let parties = self.parties.to_string();
         let args = if action.is_some() { format!("{parties} then") } else { parties.clone() };
-        let Some(guard) = self.lock.with_args(&args).lock_owned_with(*wait)? else {
+        let Some(guard) = self.lock.with_kind(Barrier { args }).lock_owned_with(*wait)? else {
             return Err(Error::new(ErrorKind::Timeout, self.name()));
         };
         // The rule's value is twice the index, plus one for the party that has yet to open the barrier.
@@ -215,8 +215,10 @@ const NO_ACTION: Option<fn()> = None;
 ///
 /// Each admitted party has an entry in Redis until its own thread removes it, so a party that missed its
 /// message finds at its next heartbeat that it has passed, and does not wait for another round.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Barrier;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Barrier {
+    args: String,
+}
 
 impl Kind for Barrier {
     const NAME: &'static str = "cyclic barrier";
@@ -224,4 +226,8 @@ impl Kind for Barrier {
     const SHARING: Sharing = Sharing::Shared;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
     const QUEUEING: Queueing = Queueing::PerCaller;
+
+    fn args(&self) -> String {
+        self.args.clone()
+    }
 }

@@ -45,13 +45,25 @@ impl Exclusive for RedissonFenced {}
 /// A thread that holds it may lock it again. As with the [reentrant lock](crate::kinds::Reentrant), **the hold count
 /// is kept in the process**.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Spring;
+pub struct Spring {
+    channel: String,
+}
+
+impl Spring {
+    /// The kind of the locks of the registry with this key.
+    pub(crate) fn of(registry: &str) -> Self {
+        Spring { channel: format!("{registry}-channel") }
+    }
+}
 
 impl Kind for Spring {
     const NAME: &'static str = "Spring lock";
     const RULE: &'static str = rule_file!("../../lua/spring.lua");
     const REENTRANCY: Reentrancy = Reentrancy::Counted;
+
+    fn args(&self) -> String {
+        self.channel.clone()
+    }
 }
 
 impl Exclusive for Spring {}

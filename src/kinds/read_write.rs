@@ -82,7 +82,7 @@ impl Client {
     #[doc(alias = "rw_lock")]
     #[doc(alias = "getReadWriteLock")]
     pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
-        let (read, write) = (self.lock_with_kind(name, Read), self.lock_with_kind(name, Write));
+        let (read, write) = (self.lock_with_kind(name, Read::default()), self.lock_with_kind(name, Write));
         ReadWriteLock { read: read.clone().with_other_mode(&write), write: write.with_other_mode(&read) }
     }
 }
@@ -99,7 +99,7 @@ impl ReadWriteLock {
     #[must_use]
     pub fn arrival_order(&self) -> Self {
         let mut lock = self.clone();
-        lock.read = lock.read.with_args("read-in-order");
+        lock.read = lock.read.with_kind(Read { in_order: true });
         lock
     }
 
@@ -159,7 +159,10 @@ const RULE: &str = rule_file!("../../lua/read_write.lua");
 /// began within the last two hours: this identifies no write, and two reads with 0 may have seen different states.
 /// Writes of threads that handed the lock on to each other within a local hand-off period count as one.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Read;
+pub struct Read {
+    /// In order of arrival: later writers do not pass.
+    pub(crate) in_order: bool,
+}
 
 impl Kind for Read {
     const NAME: &'static str = "read lock";
@@ -168,7 +171,7 @@ impl Kind for Read {
     const REENTRANCY: Reentrancy = Reentrancy::Counted;
 
     fn args(&self) -> String {
-        "read".to_owned()
+        if self.in_order { "read-in-order" } else { "read" }.to_owned()
     }
 }
 

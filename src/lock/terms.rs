@@ -181,14 +181,6 @@ impl<K: Kind> RedisLock<K> {
         RedisLock { part: self.part.and_then(|part| part.altered(alter)), kind: self.kind }
     }
 
-    /// The same lock, asking with these arguments for the rule in place of those of its kind.
-    pub(crate) fn with_args(&self, args: &str) -> Self {
-        self.clone().altered(|part| {
-            part.terms.args = args.into();
-            Ok(())
-        })
-    }
-
     /// The same lock, if `check` finds no error.
     pub(crate) fn checked(self, check: impl FnOnce() -> Result<(), String>) -> Self {
         self.altered(|_| check())

@@ -85,7 +85,7 @@ impl Client {
     /// The election `name` of a leader: of its candidates, at most one leads at a time.
     pub fn election(&self, name: &str) -> Election {
         let lock = self.lock_with_kind(name, Candidate::default());
-        let watching = self.lock_with_kind(name, Observing);
+        let watching = self.lock_with_kind(name, Observing::default());
         Election { client: self.clone(), lock, watching, stop_before: self.shared().config.lease / 6 }
     }
 }

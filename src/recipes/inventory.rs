@@ -118,9 +118,9 @@ impl Client {
     /// The inventory `name`: units of any number of SKUs, which callers reserve, and then sell or give back.
     pub fn inventory(&self, name: &str) -> Inventory {
         Inventory {
-            units: self.lock_with_kind(name, Units).with_args("take"),
+            units: self.lock_with_kind(name, Units::any()),
             // Each caller asks Redis whether there is enough: the lock is not handed on locally.
-            lock: self.lock_with_kind(name, InStock).with_args("lock").fair(),
+            lock: self.lock_with_kind(name, InStock::nothing()).fair(),
             memory: MEMORY,
         }
     }
@@ -220,7 +220,7 @@ impl Inventory {
     /// See [the type](Inventory#errors-of-all-forms).
     pub fn try_reserve(&self, order: &Order) -> Result<Option<Reservation>, Error> {
         let args = self.config(order.args(self.memory))?;
-        self.units.with_args(&args).try_lock_owned()
+        self.units.with_kind(Units { args }).try_lock_owned()
     }
 
     // ---- the lock --------------------------------------------------------------------------
@@ -238,9 +238,8 @@ impl Inventory {
     /// the methods of any other, is always [fair](RedisLock::fair), as each caller asks Redis, and is not
     /// reentrant. Its guards have a [token](crate::Guard::token).
     pub fn inventory_lock(&self, sku: &str, n: u64) -> InventoryLock {
-        let args = check(n).and_then(|n| Ok(format!("lock|{n}|{}", names::field("SKU's name", sku)?)));
-        match args {
-            Ok(args) => self.lock.with_args(&args),
+        match InStock::of(sku, n) {
+            Ok(kind) => self.lock.with_kind(kind),
             Err(why) => self.lock.clone().checked(|| Err(why)),
         }
     }
@@ -297,8 +296,16 @@ const MOST: u64 = (1 << 53) - 1;
 /// A reservation never waits, and asks Redis by itself: neither other threads of its process nor the waiters
 /// for the inventory's lock delay it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Units;
+pub struct Units {
+    args: String,
+}
+
+impl Units {
+    /// A placeholder without units, for a handle that reserves nothing.
+    pub(crate) fn any() -> Units {
+        Units { args: "take".to_owned() }
+    }
+}
 
 impl Kind for Units {
     const NAME: &'static str = "inventory";
@@ -306,6 +313,10 @@ impl Kind for Units {
     const SHARING: Sharing = Sharing::Shared;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
     const QUEUEING: Queueing = Queueing::PerCaller;
+
+    fn args(&self) -> String {
+        self.args.clone()
+    }
 }
 
 /// The kind of an [`InventoryLock`]: exclusive, and available only while there are
@@ -315,14 +326,31 @@ impl Kind for Units {
 /// SKU it asks for, as one queue serves callers in order of arrival. To have a lock for each SKU, create an
 /// inventory for each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct InStock;
+pub struct InStock {
+    args: String,
+}
+
+impl InStock {
+    /// At least `n` of `sku`. Returns an error text if these are invalid.
+    fn of(sku: &str, n: u64) -> Result<InStock, String> {
+        Ok(InStock { args: format!("lock|{}|{}", check(n)?, names::field("SKU's name", sku)?) })
+    }
+
+    /// A placeholder without a SKU, for a handle that acquires nothing.
+    pub(crate) fn nothing() -> InStock {
+        InStock { args: "lock".to_owned() }
+    }
+}
 
 impl Kind for InStock {
     const NAME: &'static str = "inventory lock";
     const RULE: &'static str = RULE;
     // The request may be for another SKU than the hold, and only Redis can decide that.
     const REENTRANCY: Reentrancy = Reentrancy::Forbidden;
+
+    fn args(&self) -> String {
+        self.args.clone()
+    }
 }
 
 impl<O: Ownership> Guard<InStock, O> {

@@ -11,10 +11,12 @@ use crate::wait::Wait;
 
 pub(super) const RULE: &str = rule_file!("../../../lua/election.lua");
 
-/// The kind of an observer's requests, with what it has seen as their arguments: they wait for a change, and hold
-/// nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Observing;
+/// The kind of an observer's requests: they wait for a change, and hold nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observing {
+    /// What it has seen.
+    args: String,
+}
 
 impl Kind for Observing {
     const NAME: &'static str = "election observer";
@@ -22,6 +24,10 @@ impl Kind for Observing {
     const SHARING: Sharing = Sharing::PassThrough;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;
     const QUEUEING: Queueing = Queueing::PerCaller;
+
+    fn args(&self) -> String {
+        self.args.clone()
+    }
 }
 
 /// The leader of an [`Election`](crate::Election), as recorded in Redis.
@@ -154,7 +160,7 @@ impl Changes {
                 None => "watch".to_owned(),
                 Some(Seen { number, version, changes, .. }) => format!("watch|{number}|{version}|{changes}"),
             };
-            if self.watching.with_args(&args).lock_owned_with(wait)?.is_none() {
+            if self.watching.with_kind(Observing { args }).lock_owned_with(wait)?.is_none() {
                 return Ok(None);
             }
             let state: Vec<String> = self.watching.inspect_state("", wait)?;

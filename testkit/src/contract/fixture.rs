@@ -176,8 +176,7 @@ impl<'a, K: Kind, W: Kind> Fixture<'a, K, W> {
             .arg("rc:inbox:")
             .arg(waiter_timeout);
         // Of the highest priority, so that none passes it.
-        let args = internals::args(lock).unwrap();
-        eval.arg(how).arg(args).arg("1 1 host dead").arg(&["", "", "", "3"]);
+        eval.arg(how).arg(lock.kind().args()).arg("1 1 host dead").arg(&["", "", "", "3"]);
         let reply: redis::RedisResult<redis::Value> = eval.query(&mut self.redis());
         assert!(reply.is_ok(), "{reply:?}");
     }
