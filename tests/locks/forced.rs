@@ -2,9 +2,9 @@
 
 use redis_concurrent::admin::HeldBy;
 use redis_concurrent::{ErrorKind, MultiLock};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
-use crate::support::{LONG, SOON, channels, comes_in, connect, ms, patient, queued};
+use crate::support::{LONG, SOON, channels, comes_in, connect, connected, ms, patient, queued, unhurried};
 
 #[test]
 fn only_the_holder_that_was_looked_at_loses_it() {
@@ -145,6 +145,26 @@ fn the_end_of_a_revoked_hold_frees_the_lock() {
             waits.join().unwrap();
         });
     }
+}
+
+/// Its thread has not begun to work: nobody need wait for the rest of the lease.
+#[test]
+fn a_hold_that_is_revoked_before_its_waiter_knows_of_it_frees_the_lock() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let (client, other) = (connect(&server), connected(|| unhurried(&proxy.url()).waiter_timeout(10 * LONG)));
+    let (lock, view) = (client.reentrant_lock("job"), other.reentrant_lock("job"));
+    let held = lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| comes_in(&view));
+        queued(&lock, 1);
+        wait_until(SOON, "the waiter listens", || !channels(&server).is_empty());
+        proxy.swallow_replies_with(b" in ");
+        held.unlock().unwrap();
+        wait_until(LONG, "it is not told", || proxy.struck() == 1);
+        assert_eq!(lock.force_unlock_if(&HeldBy::Anyone, "", true).unwrap().notified, 1);
+        waits.join().unwrap();
+    });
 }
 
 #[test]

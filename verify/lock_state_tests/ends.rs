@@ -138,6 +138,30 @@ fn what_has_a_tombstone_is_lost_and_leaves_when_its_hold_ends_even_if_a_renewal_
     }
 }
 
+/// Redis may keep others out until it leaves, as a thread might still work under it.
+#[test]
+fn what_was_taken_away_before_its_thread_learned_of_it_leaves() {
+    for learns in ["by a message", "by a reply", "as it confirms the grant"] {
+        let mut driver = Driver::new();
+        let (waiter, asking) = driver.queue_up(request(1), 1, 0);
+        let then = match learns {
+            "by a message" => driver.lock_state.forced(asking.owner, "stuck", at(20)),
+            "by a reply" => {
+                driver.lock_state.ask_again(at(10));
+                let again = driver.asks(waiter, 10);
+                driver.answer(&again, Answer::Ended, 20)
+            }
+            _ => {
+                driver.message(asking.owner, 2);
+                assert!(matches!(driver.turn(waiter, 1_600), Step::Confirm(..)));
+                driver.lock_state.confirmed(asking.owner, Renewal::Tombstone, at(1_610))
+            }
+        };
+        assert_eq!(then.background.map(|leave| leave.owner), Some(asking.owner), "{learns}");
+        assert!(!driver.lock_state.knows(asking.owner), "{learns}");
+    }
+}
+
 #[test]
 fn what_is_exchanged_is_not_lost_by_a_renewal_that_comes_behind() {
     let mut driver = Driver::new();

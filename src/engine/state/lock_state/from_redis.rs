@@ -22,8 +22,7 @@ impl LockState {
         let Some(request) = ask.in_flight.take() else { return Effects::default() };
         let answer = self.waits_for.hears(ask, answer);
         if answer == Answer::Ended {
-            self.ask = None;
-            return self.wakes_head();
+            return self.ask_ends(now);
         }
         let replied = !matches!(answer, Answer::Failed | Answer::Unanswered);
         match answer {
@@ -151,12 +150,11 @@ impl LockState {
             ask.doubt.caps(lease);
         }
         match answer {
-            // Redis itself says that it is over: this id is done with.
-            Renewal::NotInside | Renewal::Tombstone => {
-                let maybe_in_flight = ask.doubt.exists() && answer == Renewal::NotInside;
-                let background = self.ask.take().filter(|_| maybe_in_flight).map(|a| a.leaving(now));
-                return Effects { background, ..self.wakes_head() };
+            Renewal::NotInside if !ask.doubt.exists() => {
+                self.ask = None;
+                return self.wakes_head();
             }
+            Renewal::NotInside | Renewal::Tombstone => return self.ask_ends(now),
             // Too late: since then the hold may have expired and, by a late copy of the request, been granted
             // again under a new number. Asking under the same id returns that number.
             _ if granted.valid_until <= now => {
@@ -206,6 +204,13 @@ impl LockState {
         }
     }
 
+    /// Redis itself says that the pending acquire is over: its id is done with. What was taken away before its thread
+    /// learned of it may keep others out until it leaves.
+    fn ask_ends(&mut self, now: Moment) -> Effects {
+        let background = self.ask.take().map(|ask| ask.leaving(now));
+        Effects { background, ..self.wakes_head() }
+    }
+
     /// `renew_for` asked for the grant to last until `until`: later renewals do not shorten it.
     pub(crate) fn must_last(&mut self, owner: u64, until: Moment) {
         if let Some(grant) = self.grant_mut(owner) {
@@ -238,9 +243,8 @@ impl LockState {
     /// taken away, Redis may keep others out for as long as a thread may still work under it: it leaves at
     /// once if no thread does, and if a copy of its request may still arrive.
     fn ends_early(&mut self, owner: u64, now: Moment, how: impl FnOnce(&mut Grant)) -> Effects {
-        if self.ask.take_if(|a| a.owner == owner).is_some() {
-            // Taken away before its thread learned that it was granted: this id is done with.
-            return self.wakes_head();
+        if self.ask_of(owner).is_some() {
+            return self.ask_ends(now);
         }
         let since = self.holds.of_owner(owner).next().and_then(|h| h.since);
         let Some(grant) = self.grant_mut(owner) else { return Effects::default() };
