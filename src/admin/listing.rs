@@ -23,13 +23,13 @@ const BATCH: usize = 100;
 
 /// An iterator over the locks of a namespace: see [`Client::list`].
 ///
-/// Sends `SCAN`s of a few hundred keys, and examines each lock that it finds, in pipelines; in a cluster, one
-/// primary after the other. So no command occupies the server for long, whatever the number of keys. A released
-/// lock, whose last number Redis keeps for two hours, is scanned but examined only
-/// [`with_free`](Listing::with_free). A lock that exists all the time is returned once; a lock that is created or
-/// deleted in the meantime, or moves between two primaries, may be missed. The listing keeps the names that it has
-/// examined, in order not to return them again. Each `next` blocks for some requests, each for at most the command
-/// timeout, and for the pauses of a [rate](Listing::rate). After an error the iterator ends.
+/// Sends `SCAN`s of a few hundred keys, and examines each lock that it finds, in pipelines; in a cluster, one primary
+/// after the other. So no command occupies the server for long, whatever the number of keys. A released lock, whose
+/// last number Redis keeps for two hours, is scanned but examined only [`with_free`](Listing::with_free). A lock that
+/// exists all the time is returned once; a lock that is created or deleted in the meantime, or moves to another
+/// primary (all of them, at a failover), may be missed. The listing keeps the names that it has examined, in order
+/// not to return them again. Each `next` blocks for some requests, each for at most the command timeout, and for the
+/// pauses of a [rate](Listing::rate). After an error the iterator ends.
 pub struct Listing {
     client: Client,
     rate: Option<u32>,
