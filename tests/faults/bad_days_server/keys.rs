@@ -211,10 +211,10 @@ fn a_key_beside_the_locks_own_that_has_another_type_is_named() {
         ask::<()>(&server, &["RPUSH", &beside, "theirs"]);
         match suffix {
             "conditions" => {
-                let waited = lock.condition("room").wait_with(&mut guard, ms(50));
+                let waited = lock.condition("room").wait_with(&mut guard, SURELY);
                 named("a wait for a signal", error_of(waited, ErrorKind::WrongType, "it"));
             }
-            _ => named("a wait", error_of(asks.lock_with(ms(50)), ErrorKind::WrongType, "it")),
+            _ => named("a wait", error_of(asks.lock_with(SURELY), ErrorKind::WrongType, "it")),
         }
         drop(guard);
         wait_until(SURELY, "it is given back", || ask::<u64>(&server, &["EXISTS", &key("it")]) == 0);
