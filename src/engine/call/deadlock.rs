@@ -96,7 +96,7 @@ impl Suspicion {
         if known.times == 0 {
             let all = shared.entries().map_or_else(|_| Vec::new(), |entries| entries.all());
             known.held = all.into_iter().filter(|it| holds(it).is_some()).take(MOST).collect();
-            known.since = since_1970().saturating_sub(now.since(self.entered).as_millis() as u64);
+            known.since = since_1970().saturating_sub(Moment::now().since(self.entered).as_millis() as u64);
         }
         known.times += 1;
         let (holds, behind): (Vec<_>, Vec<_>) = known.held.iter().filter_map(|it| holds(it)).unzip();
