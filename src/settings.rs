@@ -105,8 +105,11 @@ impl Config {
     /// for drift.
     pub(crate) fn check_margin(&self, margin: Duration) -> Result<(), String> {
         let (every, half, most) = (self.renew_every, self.lease / 2, self.lease - self.lease / 6);
-        let why = format!("stop_before must be between 1ms and half the lease ({half:?}), got {margin:?}");
-        within("stop_before", margin, SHORTEST_TIMEOUT..=half).map_err(|_| why)?;
+        if !(SHORTEST_TIMEOUT..=half).contains(&margin) {
+            return Err(format!(
+                "stop_before must be between {SHORTEST_TIMEOUT:?} and half the lease ({half:?}), got {margin:?}"
+            ));
+        }
         if margin + every > most {
             return Err(format!(
                 "stop_before and renew_every together must be at most five sixths of the lease ({most:?}), got \

@@ -58,18 +58,14 @@ impl Renewer {
     }
 
     /// Makes an owner leave Redis, retrying until its lease is over. Meanwhile the leave is [recorded](Core::add_leave).
-    pub(crate) fn leave(
-        self: &Arc<Self>,
-        entry: &Arc<LockEntry>,
-        core: &mut Core,
-        mut leaving: PendingRelease,
-    ) {
+    pub(crate) fn leave(self: &Arc<Self>, entry: &Arc<LockEntry>, core: &mut Core, leaving: PendingRelease) {
         // A forked child must not release its parent's holds.
         if entry.shared.same_process().is_err() {
             return;
         }
         let now = Moment::now();
-        leaving.valid_until = leaving.valid_until.max(now.after(leaving.lease));
+        let valid_until = leaving.valid_until.max(now.after(leaving.lease));
+        let leaving = PendingRelease { valid_until, ..leaving };
         let owner = leaving.owner;
         core.remove_leave(owner);
         core.add_leave(&leaving);
