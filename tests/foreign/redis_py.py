@@ -45,7 +45,7 @@ def contend(rounds):
     for _ in range(int(rounds)):
         with lock:
             count()
-        time.sleep(random.uniform(0, 0.005))
+        time.sleep(random.uniform(0, 0.02))
     return "done"
 
 
