@@ -10,6 +10,7 @@ use super::servers::RedLockClient;
 use crate::clock::Moment;
 use crate::engine::call::backoff::Backoff;
 use crate::engine::operations::commands;
+use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
@@ -192,7 +193,7 @@ impl Quorum {
         let replies = replies.into_iter().map(|((node, entry), reply)| {
             let holder = match reply {
                 Ok(reply) => Ok(holders_of(read(&reply.value).holders, true, &[]).into_iter().next()),
-                Err(failure) if failure.is_wrong_kind() => return Err(entry.error(failure.error())),
+                Err(Failure::WrongKind(e)) => return Err(entry.error(e)),
                 Err(failure) => Err(failure.error()),
             };
             Ok((node.address.clone(), holder))

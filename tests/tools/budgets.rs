@@ -13,7 +13,7 @@ const LIST: &str = "tests/tools/api.txt";
 const BUDGETS: &[(&str, usize, usize)] = &[
     ("lines of code in src/", 17_427, 16_000),
     ("files in src/", 144, 150),
-    ("lines of code in src/engine/", 10_162, 8_500),
+    ("lines of code in src/engine/", 10_161, 8_500),
     ("names at the crate's root", 32, 32),
     ("public methods", 288, 288),
     ("public methods that are a form of another", 29, 29),

@@ -115,8 +115,7 @@ fn by_update(
                 let _ = replaced(entry, ticket);
                 return acknowledged;
             }
-            Ok(_) => return Err(over(entry, ticket, owner)),
-            Err(failure) if failure.is_wrong_kind() => return Err(over(entry, ticket, owner)),
+            Ok(_) | Err(Failure::WrongKind(_)) => return Err(over(entry, ticket, owner)),
             Err(failure) => failure,
         };
         // Where Redis rejects the WAIT, the update before it was applied.

@@ -249,9 +249,9 @@ impl OngoingRelease<'_> {
                     Err(entry.error(ErrorKind::OutcomeUnknown.because(why)))
                 }
             },
-            Err(failure) if failure.is_wrong_kind() => {
+            Err(Failure::WrongKind(e)) => {
                 was_lost();
-                Err(entry.error(lost(LossReason::Revoked).caused_by(failure.error())))
+                Err(entry.error(lost(LossReason::Revoked).caused_by(e)))
             }
             Err(failure) => {
                 if let Some(held) = held {

@@ -122,11 +122,11 @@ pub(crate) fn has_left(
     outcome: &Result<Left, Failure>,
 ) {
     let mut core = entry.core.lock();
-    if outcome.as_ref().is_err_and(|failure| !failure.is_wrong_kind()) {
+    if matches!(outcome, Ok(_) | Err(Failure::WrongKind(_))) {
+        core.remove_leave(leaving.owner);
+    } else {
         let leaving = PendingRelease { maybe_in_flight: true, ..leaving.clone() };
         entry.shared.renewer.leave(entry, &mut core, leaving);
-    } else {
-        core.remove_leave(leaving.owner);
     }
     let mut then = Effects::default();
     if let Some(next) = next {

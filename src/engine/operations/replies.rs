@@ -140,7 +140,7 @@ pub(crate) fn renewal(reply: Result<Value, Failure>) -> (Renewal, Option<Error>)
     match reply.and_then(|value| renewed(&value)) {
         Ok(renewal) => (renewal, None),
         // A key that is no longer of this kind is not our hold either.
-        Err(failure) if failure.is_wrong_kind() => (Renewal::NotInside, Some(failure.error())),
+        Err(Failure::WrongKind(e)) => (Renewal::NotInside, Some(e)),
         Err(failure) if failure.may_have_run() => (Renewal::Unanswered, Some(failure.error())),
         Err(failure) => (Renewal::Failed, Some(failure.error())),
     }

@@ -1,6 +1,6 @@
 //! The outcome of a request that got no reply, or an error reply.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// The outcome of a request without a usable reply.
 #[derive(Clone, Debug)]
@@ -13,25 +13,21 @@ pub(crate) enum Failure {
     Later(Error),
     /// Redis rejected it, and will again. A script that fails halfway keeps what it wrote.
     Never(Error),
+    /// The key of the lock's state is not of this kind, as the script found before it wrote.
+    WrongKind(Error),
     /// Redis did not even start to run it, and never will.
     Denied(Error),
 }
 
 impl Failure {
-    /// The key is no longer of this kind.
-    pub(crate) fn is_wrong_kind(&self) -> bool {
-        matches!(self, Failure::Never(e) if e.kind() == ErrorKind::WrongType)
-    }
-
     /// Whether the outcome would be the same the next time.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Failure::Never(_) | Failure::Denied(_))
+        matches!(self, Failure::Never(_) | Failure::WrongKind(_) | Failure::Denied(_))
     }
 
-    /// Whether it may have been executed, or a part of it: what a script wrote before it failed stays. (That a key is
-    /// not of its kind, it finds before it writes.)
+    /// Whether it may have been executed, or a part of it: what a script wrote before it failed stays.
     pub(crate) fn may_have_run(&self) -> bool {
-        matches!(self, Failure::Unanswered(_) | Failure::Never(_)) && !self.is_wrong_kind()
+        matches!(self, Failure::Unanswered(_) | Failure::Never(_))
     }
 
     pub(crate) fn error(self) -> Error {
@@ -40,6 +36,7 @@ impl Failure {
             | Failure::Unanswered(e)
             | Failure::Later(e)
             | Failure::Never(e)
+            | Failure::WrongKind(e)
             | Failure::Denied(e) => e,
         }
     }

@@ -20,7 +20,8 @@
 //! | `NOPERM`, or an ACL's words without a code | halfway through a script | permanent, and it may have written |
 //! | `EXECABORT` | for a transaction, with the code of the reason why it was discarded | that of the code |
 //! | `ERR Script attempted to …` | halfway through a script that needs a key of a migrating slot again | like no reply |
-//! | `WRONGTYPE` | for a key that is in use by something else | permanent, and it wrote nothing |
+//! | `WRONGTYPE` | for the key of a lock's state, which is in use by something else | permanent, and it wrote nothing |
+//! | `WRONGTYPE` | for another key of the lock | permanent, and it may have written |
 //! | `ERR syntax error` | in a script of ours, as a Redis before 6.2 | permanent: `connect` would have reported it |
 //! | any other | | a bug of ours, or of a rule: reported with its function and line |
 //!
@@ -146,7 +147,7 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
         }
         "MOVED" | "ASK" => Failure::Later(ErrorKind::Unavailable.because(ELSEWHERE).caused_by(e)),
         // The second is how servers from 7.0 on pass on what our scripts raise.
-        _ if code == "WRONGTYPE" || begins(&["WRONGTYPE "]) => Failure::Never(wrong_type(script, e)),
+        _ if code == "WRONGTYPE" || begins(&["WRONGTYPE "]) => wrong_type(script, e),
         // Part of the request may have been executed.
         "NOPERM" if words.contains(AT_LINE) => Failure::Never(rejected(e)),
         _ if begins(&NO_RIGHT_IN_SCRIPT) => Failure::Never(rejected(e)),
@@ -166,20 +167,23 @@ fn passes(e: RedisError) -> Failure {
     Failure::Later(ErrorKind::Unavailable.because("Redis cannot serve requests now").caused_by(e))
 }
 
-fn wrong_type(script: Option<&Script>, e: RedisError) -> Error {
+fn wrong_type(script: Option<&Script>, e: RedisError) -> Failure {
     let words = e.detail().unwrap_or_default();
     if let Some(text) = what_is_there(words) {
-        return ErrorKind::WrongType.because(text);
+        return Failure::WrongKind(ErrorKind::WrongType.because(text));
     }
-    let key = script.and_then(|script| key_of(script, words)).unwrap_or("a key".to_owned());
-    ErrorKind::WrongType.because(format!("{key} holds a value of another type")).caused_by(e)
+    let beside = script.and_then(|script| suffix_of(script, words)).filter(|suffix| !suffix.is_empty());
+    let key = beside.map_or("a key".to_owned(), |suffix| format!("its key that ends in {suffix:?}"));
+    let error = ErrorKind::WrongType.because(format!("{key} holds a value of another type")).caused_by(e);
+    // A script may read another key than the state's only after it has written.
+    if beside.is_some() { Failure::Never(error) } else { Failure::WrongKind(error) }
 }
 
-/// Returns which key a script names, as the last one, in the line that failed.
-fn key_of(script: &Script, words: &str) -> Option<String> {
+/// Returns the suffix of the key that a script names, as the last one, in the line that failed.
+fn suffix_of(script: &Script, words: &str) -> Option<&'static str> {
     let line = script.source.lines().nth(unwrapped(words).0?.checked_sub(1)?)?;
     let number: usize = line.rsplit_once("K[")?.1.split_once(']')?.0.parse().ok()?;
-    Some(format!("its key that ends in {:?}", SUFFIXES.get(number.checked_sub(1)?)?))
+    SUFFIXES.get(number.checked_sub(1)?).copied()
 }
 
 fn rejected(e: RedisError) -> Error {

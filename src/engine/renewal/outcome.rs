@@ -43,10 +43,9 @@ impl Renewer {
             Ok(Value::ServerError(e)) => Err(refused_script(Some(script), e.into())),
             answer => answer,
         };
-        // If the key no longer holds this kind of lock, it does not hold ours either.
-        let foreign = matches!(&answer, Err(failure) if failure.is_wrong_kind());
         match &task.what {
-            TaskKind::Leave(_) if answer.is_ok() || foreign => {
+            // If the key no longer holds this kind of lock, it does not hold ours either.
+            TaskKind::Leave(_) if matches!(answer, Ok(_) | Err(Failure::WrongKind(_))) => {
                 task.entry.core.lock().remove_leave(task.owner)
             }
             TaskKind::Leave(leaving) => {

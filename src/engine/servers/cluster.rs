@@ -146,7 +146,7 @@ impl Cluster {
             };
             let redirect = self.learn(server, &failure);
             let failure = match (failure, unanswered.take()) {
-                (Failure::Never(e), _) => return Err(Failure::Never(e)),
+                (failure @ (Failure::Never(_) | Failure::WrongKind(_)), _) => return Err(failure),
                 // An earlier copy may have been executed, or may still be.
                 (_, Some(first)) => Failure::Unanswered(first),
                 (failure, None) => failure,

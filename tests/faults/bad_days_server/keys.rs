@@ -222,6 +222,33 @@ fn a_key_beside_the_locks_own_that_has_another_type_is_named() {
     }
 }
 
+/// A script meets it only after it has found the hold, or released it.
+#[test]
+fn a_key_beside_the_locks_own_that_has_another_type_is_no_loss() {
+    let server = RedisServer::start().unwrap();
+    let counters = Counters::default();
+    let client = connected(|| lively(&server.url()).observer(counters.clone()));
+    for (suffix, stops_renewals) in [("queue", false), ("tombstones", true)] {
+        let guard = client.reentrant_lock(suffix).lock_owned().unwrap();
+        let lost = guard.lost();
+        ask::<()>(&server, &["RPUSH", &format!("{}:{suffix}", key(suffix)), "theirs"]);
+        let renewed = guard.renew_for(ms(30_000));
+        assert_eq!(renewed.is_err(), stops_renewals, "{suffix}: {renewed:?}");
+        if stops_renewals {
+            error_of(renewed, ErrorKind::OutcomeUnknown, suffix);
+        }
+        assert!(!lost.is_cancelled() && !guard.is_lost(), "{suffix}");
+        // It cannot let anybody in, so that not all of it is done.
+        let error = error_of(guard.unlock(), ErrorKind::OutcomeUnknown, suffix);
+        assert!(format!("{error:#}").contains(&format!("ends in \":{suffix}\"")), "{error:#}");
+        wait_until(SURELY, "it is given back", || ask::<u64>(&server, &["EXISTS", &key(suffix)]) == 0);
+        assert!(!lost.is_cancelled(), "{suffix}");
+        server.flush_all().unwrap();
+    }
+    assert!(counters.losses().is_empty());
+    nothing_stays(&server, &[&client]);
+}
+
 both! {
     a_hold_whose_key_is_taken_away_is_lost_by_the_next_renewal;
     an_unlock_finds_out_that_the_key_was_taken_away;

@@ -87,7 +87,7 @@ fn what_may_pass_is_known_by_its_code_and_by_nothing_else() {
             format!("WRONGTYPE key \"rc:{{{code}}}\" is a set, not a lock"),
             format!("ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE of {code}"),
         ] {
-            assert!(means(&line).is_wrong_kind(), "{line}");
+            assert!(matches!(means(&line), Failure::WrongKind(_)), "{line}");
         }
         assert_eq!(means(&format!("ERR no {code}")).error().kind(), ErrorKind::Protocol);
     }
