@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_concurrent::election::Term;
 use redis_concurrent::once::{Attempt, Begun, Ending};
 use redis_concurrent::rate_limiter::Decision;
-use redis_concurrent::{CancellationToken, Election, Error, ErrorKind, Once, RateLimiter};
+use redis_concurrent::{CancellationToken, Election, Error, ErrorKind, Once, RateLimiter, Wait};
 
 use crate::clock;
 use crate::turn::Turn;
@@ -46,7 +46,8 @@ impl AsyncOnce {
         W: Future<Output = Result<String, String>>,
     {
         let (name, once) = (self.once.name(), self.once.clone());
-        match self.turn.wait(name, move |wait| once.begin_with(wait).map(Some)).await?.into() {
+        let begin = move |wait: Wait<'_>| once.begin_with(wait).map(|begun| Some(begun.into()));
+        match self.turn.wait(name, begin).await? {
             AsyncBegun::Yours(attempt) => match work(attempt.token(), attempt.lost()).await {
                 Ok(answer) => attempt.done(&answer).await.map(|()| Ending::Done(answer)),
                 Err(why) => attempt.fail(&why).await.map(|()| Ending::Failed(why)),
@@ -64,7 +65,7 @@ impl AsyncOnce {
     /// See [the type](AsyncOnce#errors-of-all-forms).
     pub async fn try_begin(&self) -> Result<AsyncBegun, Error> {
         let once = self.once.clone();
-        ATTEMPTS.outcome(self.once.name(), move || once.try_begin()).await.map(AsyncBegun::from)
+        ATTEMPTS.outcome(self.once.name(), move || once.try_begin().map(AsyncBegun::from)).await
     }
 }
 
@@ -175,8 +176,8 @@ impl AsyncElection {
         work: impl FnOnce(u64, CancellationToken) -> W,
     ) -> Result<W::Output, Error> {
         let (name, election) = (self.election.name(), self.election.clone());
-        let term = self.turn.wait(name, move |wait| election.campaign_with(wait)).await?;
-        let term = InBackground::new(term);
+        let campaign = move |wait: Wait<'_>| Ok(election.campaign_with(wait)?.map(InBackground::new));
+        let term = self.turn.wait(name, campaign).await?;
         let outcome = work(term.get().token(), term.get().ending()).await;
         let term: Term = term.into_inner();
         RELEASES.outcome(name, move || term.resign()).await?;

@@ -1,9 +1,12 @@
 //! What tasks can do besides waiting for a lock: give up after a time, do work once, lead, be limited, and use a fake.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use redis_concurrent::observe::{LockInfo, Observer};
 use redis_concurrent::once::{Begun, Ending};
 use redis_concurrent::rate_limiter::Rate;
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Lock, LockGuard, MultiLock, Wait};
@@ -176,6 +179,62 @@ fn a_task_leads_until_its_work_or_its_future_ends() {
         assert!(second.await.unwrap_err().is_cancelled());
     });
     other.election("boss").campaign_with(LONG).unwrap().expect("the term is resigned").resign().unwrap();
+}
+
+/// Notes on which threads holds were given back.
+#[derive(Clone, Default)]
+struct GivenBack(Arc<Mutex<Vec<String>>>);
+
+impl Observer for GivenBack {
+    fn released(&self, _: LockInfo<'_>, _: Duration) {
+        let thread = std::thread::current();
+        self.0.lock().unwrap().push(thread.name().unwrap_or_default().to_owned());
+    }
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Polls a future once, before the server has answered, and drops it when it could go on.
+fn dropped_when_ready(proxy: &Proxy, future: impl Future) {
+    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let waker = Waker::from(woken.clone());
+    let mut future = pin!(future);
+    proxy.hold_requests(true);
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    proxy.hold_requests(false);
+    wait_until(LONG, "it has an outcome", || woken.0.load(Ordering::SeqCst));
+}
+
+/// As by a timeout that is up in the same moment.
+#[test]
+fn what_a_dropped_future_was_just_granted_is_given_back_by_another_thread() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let given_back = GivenBack::default();
+    let client = Client::builder().url(&proxy.url()).drop_waits(true).observer(given_back.clone());
+    let client = client.command_timeout(LONG).connect().unwrap();
+    client.semaphore("permits").set_permits(1).unwrap();
+    let (lock, permits) =
+        (AsyncLock::new(client.reentrant_lock("x")), AsyncSemaphore::new(client.semaphore("permits")));
+    let any = AsyncAnyLock::new(Arc::new(client.simple_lock("any")));
+    let (once, election) =
+        (AsyncOnce::new(client.once("charge")), AsyncElection::new(client.election("boss")));
+    dropped_when_ready(&proxy, lock.lock());
+    dropped_when_ready(&proxy, permits.acquire(1));
+    dropped_when_ready(&proxy, any.lock());
+    dropped_when_ready(&proxy, once.run(async |_, _| Ok("receipt".to_owned())));
+    wait_until(LONG, "the attempt is given back", || given_back.0.lock().unwrap().len() == 4);
+    dropped_when_ready(&proxy, once.try_begin());
+    dropped_when_ready(&proxy, election.run(async |_, _| ()));
+    wait_until(LONG, "all is given back", || given_back.0.lock().unwrap().len() == 6);
+    let threads = given_back.0.lock().unwrap();
+    assert!(threads.iter().all(|name| name == "rc-async-end"), "{threads:?}");
 }
 
 #[test]
