@@ -14,7 +14,7 @@ use rustls::{
 
 use crate::address::{Address, Sentinels, address_at};
 use crate::client::Client;
-use crate::engine::redis::connection::{ConnectionManager, Destination};
+use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::sentinels::SentinelClient;
 use crate::error::Error;
@@ -328,15 +328,10 @@ impl ClientBuilder {
             self.credentials.tls = tls.map_err(|e| bad(format!("these certificates cannot be used: {e}")))?;
             self.sentinel_credentials.tls.clone_from(&self.credentials.tls);
         }
-        let destination = match sentinels {
-            None => Destination::At(Box::new(server)),
-            Some(Sentinels { nodes, master }) => {
-                let (nodes, server) =
-                    ((nodes, self.sentinel_credentials), (server, self.credentials.clone()));
-                Destination::Primary(Arc::new(SentinelClient::new(nodes, master, server)))
-            }
-        };
-        let manager = ConnectionManager::new(destination, self.credentials, &self.config);
+        let sentinels = sentinels.map(|Sentinels { master, nodes }| {
+            Arc::new(SentinelClient::new(master, nodes, self.sentinel_credentials))
+        });
+        let manager = ConnectionManager::new(server, sentinels, self.credentials, &self.config);
         Client::start(self.config, manager, &nodes, self.observers)
     }
 }

@@ -275,7 +275,7 @@ impl Client {
     /// there are none. Sends no request.
     pub fn sentinels(&self) -> Option<Sentinels> {
         let servers = self.shared().route.servers();
-        let (master, nodes) = servers.first()?.manager.sentinels()?.named();
+        let (master, nodes) = servers.first()?.manager.sentinels.as_ref()?.named();
         Some(Sentinels { master: master.to_owned(), nodes: nodes.to_vec() })
     }
 

@@ -56,7 +56,7 @@ impl Voter {
         let Route::One(server) = &shared.route else {
             return Err("is of several: the primaries of a Redis Cluster are not independent");
         };
-        if server.manager.sentinels().is_some() {
+        if server.manager.sentinels.is_some() {
             return Err(
                 "follows the failovers of its sentinels: a replica that takes over has been up for long, and \
                         may not know what was granted",

@@ -16,7 +16,7 @@ use crate::engine::call::end::{How, end};
 use crate::engine::call::release::Stay;
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::entries::runtime::Shared;
-use crate::engine::redis::connection::{ConnectionManager, Destination};
+use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::pool::{Pools, THREADS};
 use crate::engine::redis::wire::memory;
@@ -123,11 +123,7 @@ impl Process {
     fn made(config: Config, renewer: Arc<Renewer>, observers: Observers) -> Process {
         static SERVER: OnceLock<ConnectionInfo> = OnceLock::new();
         let server = SERVER.get_or_init(|| "redis://memory".into_connection_info().expect("a URL"));
-        let manager = ConnectionManager::new(
-            Destination::At(Box::new(server.clone())),
-            Credentials::default(),
-            &config,
-        );
+        let manager = ConnectionManager::new(server.clone(), None, Credentials::default(), &config);
         let pools = Pools::new(&config, THREADS).expect("no threads");
         let server = engine::servers::server::Server::new(manager, &pools, None);
         let route = Route::One(server);

@@ -16,7 +16,7 @@ use super::{recipes, signals};
 use crate::client::Client;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::random::Rng;
-use crate::engine::redis::connection::{ConnectionManager, Destination};
+use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::credentials::Credentials;
 use crate::engine::redis::pool::{Pools, THREADS};
 use crate::engine::redis::slots::Node;
@@ -199,8 +199,7 @@ impl Scene {
         let mut config = Config { lease, local_handoff: self.local_handoff, ..Config::default() };
         config.renew_every = lease / 3;
         let server = format!("redis://{}", host(ends)).into_connection_info().expect("a URL");
-        let destination = Destination::At(Box::new(server));
-        let manager = ConnectionManager::new(destination, Credentials::default(), &config);
+        let manager = ConnectionManager::new(server, None, Credentials::default(), &config);
         let pools = Pools::new(&config, THREADS).expect("no threads");
         let route = if self.cluster {
             let node = |server| Node { host: host((ends.0, server)), port: PORT };

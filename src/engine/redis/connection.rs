@@ -16,20 +16,14 @@ use crate::engine::redis::slots::Node;
 use crate::engine::redis::wire;
 use crate::settings::Config;
 
-/// Where new connections lead.
-#[derive(Clone, Debug)]
-pub(crate) enum Destination {
-    /// To an address.
-    At(Box<ConnectionInfo>),
-    /// To the primary, wherever the sentinels say it is.
-    Primary(Arc<SentinelClient>),
-}
-
 /// Makes the connections of a client's pool.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionManager {
-    leads_to: Destination,
-    /// For the servers, not for their sentinels.
+    /// Where they lead; if there are sentinels, only how to log in at the primary, wherever it is.
+    server: ConnectionInfo,
+    /// Those that say where the primary is.
+    pub(crate) sentinels: Option<Arc<SentinelClient>>,
+    /// For the server, not for its sentinels.
     credentials: Credentials,
     connect_timeout: Duration,
     pub(super) command_timeout: Duration,
@@ -115,9 +109,15 @@ pub(crate) struct By {
 shows!(Connection as "Connection", |it| "broken": it.broken);
 
 impl ConnectionManager {
-    pub(crate) fn new(leads_to: Destination, credentials: Credentials, config: &Config) -> Self {
+    pub(crate) fn new(
+        server: ConnectionInfo,
+        sentinels: Option<Arc<SentinelClient>>,
+        credentials: Credentials,
+        config: &Config,
+    ) -> Self {
         ConnectionManager {
-            leads_to,
+            server,
+            sentinels,
             credentials,
             connect_timeout: config.connect_timeout,
             command_timeout: config.command_timeout,
@@ -127,9 +127,9 @@ impl ConnectionManager {
 
     /// Whether both lead to the same data, as far as their addresses tell.
     pub(crate) fn leads_where(&self, other: &ConnectionManager) -> bool {
-        let same = match (&self.leads_to, &other.leads_to) {
-            (Destination::At(one), Destination::At(other)) => one.addr() == other.addr(),
-            (Destination::Primary(one), Destination::Primary(other)) => one.lead_where(other),
+        let same = match (&self.sentinels, &other.sentinels) {
+            (None, None) => self.server.addr() == other.server.addr(),
+            (Some(one), Some(other)) => one.lead_where(other),
             _ => false,
         };
         same && self.db() == other.db()
@@ -137,47 +137,26 @@ impl ConnectionManager {
 
     /// The number of its database.
     pub(crate) fn db(&self) -> i64 {
-        match &self.leads_to {
-            Destination::At(info) => info.redis_settings().db(),
-            Destination::Primary(sentinels) => sentinels.db(),
-        }
+        self.server.redis_settings().db()
     }
 
     /// Returns a manager for another node of the same cluster.
     pub(crate) fn at(&self, node: &Node) -> ConnectionManager {
-        let mut manager = ConnectionManager { links: Arc::default(), ..self.clone() };
-        // A cluster has no sentinels.
-        if let Destination::At(info) = &mut manager.leads_to {
-            **info = node.like(info);
-        }
-        manager
+        ConnectionManager { server: node.like(&self.server), links: Arc::default(), ..self.clone() }
     }
 
     /// Returns where its connections lead.
     pub(crate) fn address(&self) -> String {
-        match &self.leads_to {
-            Destination::At(info) => info.addr().to_string(),
-            Destination::Primary(sentinels) => sentinels.address(),
-        }
+        self.sentinels.as_ref().map_or_else(|| self.server.addr().to_string(), |it| it.address())
     }
 
     /// Returns where its connections lead now, and how to log in there. Blocks for the connect timeout at
     /// most if sentinels have to be asked, and for as long as the provider of the credentials does.
     pub(crate) fn info(&self) -> Result<ConnectionInfo, RedisError> {
         let limit = self.connect_timeout;
-        let info = match &self.leads_to {
-            Destination::At(info) => (**info).clone(),
-            Destination::Primary(sentinels) => sentinels.primary(limit)?,
-        };
-        self.credentials.given_to(&info, limit)
-    }
-
-    /// Returns the sentinels that say where its connections lead, if there are any.
-    pub(crate) fn sentinels(&self) -> Option<&Arc<SentinelClient>> {
-        match &self.leads_to {
-            Destination::At(_) => None,
-            Destination::Primary(sentinels) => Some(sentinels),
-        }
+        let Some(sentinels) = &self.sentinels else { return self.credentials.given_to(&self.server, limit) };
+        let (_, primary) = sentinels.find((&self.server, &self.credentials), limit)?;
+        self.credentials.given_to(&primary.like(&self.server), limit)
     }
 
     /// By when a reply to what is sent now is due.
@@ -187,9 +166,10 @@ impl ConnectionManager {
 
     /// Opens a connection for a thread that does not share one.
     pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
-        let mut connection = match &self.leads_to {
-            Destination::At(info) => wire::connect(info, &self.credentials, self.connect_timeout)?,
-            Destination::Primary(sentinels) => sentinels.connect(self.connect_timeout)?,
+        let (server, limit) = (&self.server, self.connect_timeout);
+        let mut connection = match &self.sentinels {
+            None => wire::connect(server, &self.credentials, limit)?,
+            Some(sentinels) => sentinels.find((server, &self.credentials), limit)?.0,
         };
         connection.set_write_timeout(Some(self.command_timeout))?;
         Ok(connection)

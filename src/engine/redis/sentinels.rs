@@ -38,9 +38,6 @@ pub(crate) struct SentinelClient {
     nodes: Vec<ConnectionInfo>,
     /// For the sentinels.
     credentials: Credentials,
-    /// How to log in at the primary, unless its credentials may change. The address in it is not used.
-    login: ConnectionInfo,
-    credentials_of_primary: Credentials,
     /// The sentinel to ask first: the last one that was right.
     first: AtomicUsize,
     /// Where the first connection led, or what the first sentinel to hear of a failover has said since.
@@ -68,6 +65,9 @@ enum Why {
     Likewise(Node),
 }
 
+/// How to log in at the primary. The address in it is not used.
+type Login<'a> = (&'a ConnectionInfo, &'a Credentials);
+
 /// The connection to the primary, and where that is.
 type Found = (wire::Connection, Node);
 
@@ -75,24 +75,10 @@ type Found = (wire::Connection, Node);
 type Reasons = Vec<(usize, Why)>;
 
 impl SentinelClient {
-    /// The sentinels at `nodes`, which know the primary as `master`. `login` says how to log in there.
-    pub(crate) fn new(
-        (nodes, credentials): (Vec<ConnectionInfo>, Credentials),
-        master: String,
-        (login, credentials_of_primary): (ConnectionInfo, Credentials),
-    ) -> Self {
+    /// The sentinels at `nodes`, which know the primary as `master`.
+    pub(crate) fn new(master: String, nodes: Vec<ConnectionInfo>, credentials: Credentials) -> Self {
         let (first, known) = (AtomicUsize::new(0), Mutex::default());
-        SentinelClient { master, nodes, credentials, login, credentials_of_primary, first, known }
-    }
-
-    /// Connects to the primary. Blocks for `limit` at most.
-    pub(crate) fn connect(&self, limit: Duration) -> Result<wire::Connection, RedisError> {
-        self.find(limit).map(|(connection, _)| connection)
-    }
-
-    /// Returns how to connect to the present primary, but for credentials that may change. Blocks as [`connect`](Self::connect) does.
-    pub(crate) fn primary(&self, limit: Duration) -> Result<ConnectionInfo, RedisError> {
-        self.find(limit).map(|(_, place)| place.like(&self.login))
+        SentinelClient { master, nodes, credentials, first, known }
     }
 
     /// Returns the primary's name, and how to connect to the sentinels.
@@ -100,17 +86,19 @@ impl SentinelClient {
         (&self.master, &self.nodes)
     }
 
+    /// Connects to the primary. Blocks for `limit` at most.
+    ///
     /// Sentinels do not learn of a failover at the same time, and a former primary that is alive does not
     /// know of it for seconds. So an address that contradicts what was heard last is tried last.
-    fn find(&self, limit: Duration) -> Result<Found, RedisError> {
+    pub(super) fn find(&self, login: Login<'_>, limit: Duration) -> Result<Found, RedisError> {
         let until = Moment::now().after(limit);
         let share = |limit: Duration| limit / u32::try_from(self.nodes.len() + 1).unwrap_or(u32::MAX);
         let patience = SENTINEL_TIMEOUT.min(share(limit));
-        let mut found = self.ask_all(until, patience)?;
+        let mut found = self.ask_all(login, until, patience)?;
         let more = LONG_SENTINEL_TIMEOUT.min(share(until.since(Moment::now())));
         let silent = |(_, why): &(usize, Why)| matches!(why, Why::Away(e) if e.is_timeout());
         if found.as_ref().is_err_and(|reasons| reasons.iter().any(silent)) && more > patience {
-            found = self.ask_all(until, more)?;
+            found = self.ask_all(login, until, more)?;
         }
         found.map_err(|reasons| self.no_primary(&reasons))
     }
@@ -119,7 +107,12 @@ impl SentinelClient {
     ///
     /// # Errors
     /// The servers reject this client.
-    fn ask_all(&self, until: Moment, patience: Duration) -> Result<Result<Found, Reasons>, RedisError> {
+    fn ask_all(
+        &self,
+        login: Login<'_>,
+        until: Moment,
+        patience: Duration,
+    ) -> Result<Result<Found, Reasons>, RedisError> {
         let known = self.known.lock().clone();
         let (mut tried, mut others, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
         for node in self.in_order() {
@@ -138,7 +131,7 @@ impl SentinelClient {
                 tried.push(place.clone());
                 let left = until.since(Moment::now());
                 // Half of the time is for the others, if there are any left.
-                self.dial(place, if reasons.len() + 1 < self.nodes.len() { left / 2 } else { left })
+                self.dial(login, place, if reasons.len() + 1 < self.nodes.len() { left / 2 } else { left })
             });
             match found {
                 Ok(found) => return Ok(Ok(self.right(node, found))),
@@ -155,7 +148,7 @@ impl SentinelClient {
                 continue;
             }
             tried.push(place.clone());
-            match self.dial(place, left / 2) {
+            match self.dial(login, place, left / 2) {
                 Ok(found) => return Ok(Ok(self.right(node, found))),
                 Err(why) => reasons.push((node % self.nodes.len(), why)),
             }
@@ -215,10 +208,6 @@ impl SentinelClient {
         self.master == others.master && self.nodes.iter().any(shared)
     }
 
-    pub(in crate::engine) fn db(&self) -> i64 {
-        self.login.redis_settings().db()
-    }
-
     /// Describes the primary and its sentinels, for messages.
     pub(crate) fn address(&self) -> String {
         let nodes: Vec<_> = (0..self.nodes.len()).map(|node| self.address_of(node)).collect();
@@ -253,10 +242,10 @@ impl SentinelClient {
     }
 
     /// Connects to the server there, if it is a primary.
-    fn dial(&self, place: Node, limit: Duration) -> Result<Found, Why> {
+    fn dial(&self, (login, credentials): Login<'_>, place: Node, limit: Duration) -> Result<Found, Why> {
         let connected = || {
-            let (info, until) = (place.like(&self.login), Moment::now().after(limit));
-            let mut connection = wire::connect(&info, &self.credentials_of_primary, limit)?;
+            let until = Moment::now().after(limit);
+            let mut connection = wire::connect(&place.like(login), credentials, limit)?;
             let primary = is_primary(&mut connection, until)?;
             Ok((connection, primary))
         };

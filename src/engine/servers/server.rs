@@ -38,7 +38,7 @@ impl Server {
     /// Creates the server, which has the address `node` in its cluster, if it is part of one.
     pub(crate) fn new(manager: ConnectionManager, pools: &Pools, node: Option<Node>) -> Arc<Server> {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
-        let sentinels = manager.sentinels().map_or(0, |sentinels| sentinels.named().1.len());
+        let sentinels = manager.sentinels.as_ref().map_or(0, |sentinels| sentinels.named().1.len());
         Arc::new(Server {
             switchover: (0..sentinels).map(|_| Life::default()).collect(),
             id: SERVERS.fetch_add(1, Ordering::Relaxed),

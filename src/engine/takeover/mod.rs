@@ -46,7 +46,7 @@ fn moved(shared: &Weak<Shared>, slots: &[bool]) {
 /// `Unavailable` if this process cannot start a thread.
 pub(crate) fn watch(shared: &Arc<Shared>) -> Result<(), Error> {
     shared.route.servers().iter().try_for_each(|server| {
-        let Some(sentinels) = server.manager.sentinels() else { return Ok(()) };
+        let Some(sentinels) = &server.manager.sentinels else { return Ok(()) };
         server.switchover.iter().enumerate().try_for_each(|(node, life)| {
             life.start("rc-sentinel", || {
                 let (shared, server, sentinels) = (Arc::downgrade(shared), server.clone(), sentinels.clone());

@@ -6,9 +6,8 @@ use super::*;
 
 fn of(master: &str) -> SentinelClient {
     let at = |url: &str| url.into_connection_info().unwrap();
-    let nodes = vec![at("redis://one:26379"), at("redis://two:26379")];
-    let fixed = Credentials::default;
-    SentinelClient::new((nodes, fixed()), master.into(), (at("redis://:secret@unused/3"), fixed()))
+    let nodes = vec![at("redis://:secret@one:26379"), at("redis://two:26379")];
+    SentinelClient::new(master.into(), nodes, Credentials::default())
 }
 
 #[test]
