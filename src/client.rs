@@ -72,7 +72,7 @@ pub struct Client(pub(crate) Arc<Shared>);
 impl Client {
     /// Opens one connection to each server, to check that it is reachable and can serve this library.
     pub(crate) fn probe(&self) -> Result<(), Error> {
-        let channel = format!("{}{}", self.0.inbox_prefix, self.0.uuid);
+        let channel = self.0.channel();
         match &self.0.route {
             Route::One(server) => {
                 probe(&server.manager, &channel).map(|info| connected(&self.0, server, &info))

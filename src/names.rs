@@ -122,11 +122,6 @@ impl Names {
         }
     }
 
-    /// The prefix of its channels in a cluster, where they carry its hash tag; a client's uuid follows.
-    pub(crate) fn inbox_prefix(&self) -> String {
-        format!("{}{INBOX}", self.stem())
-    }
-
     /// The key of the fenced resource of this name, in two parts: next to the keys of the lock of the same
     /// name, which is likely to be the one that guards it.
     pub(crate) fn fenced(&self) -> [&str; 2] {
@@ -203,12 +198,13 @@ pub(crate) fn shown(stem: &str) -> String {
     String::from_utf8_lossy(key.unwrap_or_else(|| hashed(stem.as_bytes()))).into_owned()
 }
 
-/// The prefix of the channels of all inboxes of a namespace; a client's uuid follows.
-pub(crate) fn inbox_prefix(namespace: &str) -> String {
-    format!("{namespace}{INBOX}")
+/// The prefix of the channels of all inboxes for the lock of this [stem](Names::stem), or for all locks of a namespace;
+/// a client's uuid follows.
+pub(crate) fn inbox_prefix(stem: &str) -> String {
+    format!("{stem}{INBOX}")
 }
 
-/// The channel of the client `uuid` for the lock of this [stem](Names::stem).
+/// The channel of the client `uuid` for the lock of this [stem](Names::stem), or for all locks of a namespace.
 pub(crate) fn channel(stem: &str, uuid: &str) -> String {
     format!("{stem}{INBOX}{uuid}")
 }

@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::deadlock::{Blocked, circles, described, links};
 use crate::engine::entries::entry::{LockEntries, LockEntry};
 use crate::engine::entries::runtime::Shared;
+use crate::engine::operations::commands::add_receiver;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::refusal::refused;
 use crate::engine::redis::resp::{PackedCall, number, text};
@@ -180,9 +181,10 @@ impl<'a> Lookup<'a> {
     }
 
     fn question<'s>(&self, Scripts { inspect, .. }: &'s Scripts, shared: &Shared) -> Command<'s> {
-        let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, &self.page, self.mode, "1"];
-        let call = PackedCall::over(&inspect.by_sha, &PackedCall::keys(&self.names.keys())).with(&args);
-        Command::script(inspect, call)
+        let call = PackedCall::over(&inspect.by_sha, &PackedCall::keys(&self.names.keys()));
+        let mut call = call.with(&["", "0"]);
+        add_receiver(&mut call, shared, self.names);
+        Command::script(inspect, call.with(&[&*self.page, self.mode, "1"]))
     }
 
     /// Adds a page to its inspection. Returns the next question.

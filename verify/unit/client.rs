@@ -57,7 +57,7 @@ fn nobody_else_can_say_that_a_process_is_a_copy() {
     let server = RedisServer::start().unwrap();
     let client = listening_at(&server);
     let hold = client.reentrant_lock("stock").lock().unwrap();
-    let channel = format!("{}{}", client.0.inbox_prefix, client.0.uuid);
+    let channel = client.0.channel();
     let (mut reader, mut writer) = (server.connection().unwrap(), server.connection().unwrap());
     let own: i64 = redis::cmd("CLIENT").arg("ID").query(&mut reader).unwrap();
     let mut reader = reader.as_pubsub();

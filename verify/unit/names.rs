@@ -19,7 +19,7 @@ fn every_key_has_the_whole_name_as_its_tag() {
     {
         let names = Names::new("rc", name).unwrap();
         let all = keys(&names);
-        for key in all.iter().chain([&names.fenced().concat(), &names.inbox_prefix()]) {
+        for key in all.iter().chain([&names.fenced().concat(), &inbox_prefix(names.stem())]) {
             assert_eq!(hashed(key), hashed(&all[0]), "{name:?}");
             assert!(!hashed(key).is_empty() && hashed(key) != key);
         }
@@ -82,7 +82,7 @@ fn a_key_of_a_users_own_is_kept_to_the_letter_and_the_others_are_in_its_slot() {
             assert_eq!(hashed(other), hashed(key), "{key:?} {other:?}");
             assert!(other.starts_with("rc:{"), "{other:?}: as rights are given");
         }
-        let channel = Names::at_key("rc", key).unwrap().inbox_prefix();
+        let channel = inbox_prefix(Names::at_key("rc", key).unwrap().stem());
         assert_eq!(hashed(&channel), hashed(key), "{key:?} {channel:?}");
         assert!(channel.starts_with("rc:{"), "{channel:?}: as rights are given");
     }
@@ -104,7 +104,7 @@ fn a_channel_leads_to_its_lock() {
     {
         let names = names.unwrap();
         let channel = channel(names.stem(), "u");
-        assert_eq!(channel, names.inbox_prefix() + "u");
+        assert_eq!(channel, inbox_prefix(names.stem()) + "u");
         assert_eq!((stem_of(&channel, "u"), stem_of(&channel, "v")), (Some(names.stem()), None));
     }
     assert_eq!(stem_of("rc:inbox:u", "u"), Some("rc"));

@@ -41,7 +41,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     shared.route.end();
     let servers = &shared.route.servers();
     // A message to our own inbox ends the listener's read at once.
-    let bye = redis::cmd("PUBLISH").arg(format!("{}{}", shared.inbox_prefix, shared.uuid)).arg("bye").clone();
+    let bye = redis::cmd("PUBLISH").arg(shared.channel()).arg("bye").clone();
     for server in servers {
         if server.inbox.is_up() {
             let _ = server.backend.command(&bye, limit.before(END_TIMEOUT / 2));

@@ -21,7 +21,7 @@ use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::Shape;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
-use crate::names::{fresh_uuid, inbox_prefix};
+use crate::names::{self, fresh_uuid, inbox_prefix};
 use crate::observe::Observers;
 use crate::script::{Script, Scripts};
 use crate::settings::Config;
@@ -43,10 +43,8 @@ pub(crate) struct Shared {
     /// Process id, host and client name, as other clients see them.
     pub(crate) identity: String,
     pub(crate) config: Config,
-    pub(crate) inbox_prefix: String,
-    /// The waiter timeout in milliseconds, as scripts take it.
-    pub(crate) waiter_timeout: String,
-    /// Both, as the arguments of a script; in a cluster, each lock has a channel of its own.
+    /// The prefix of its channel and the waiter timeout, as the arguments of a script; in a cluster, each lock has a
+    /// channel of its own.
     pub(crate) receiver: PackedCall,
     /// The servers, and which of them has which key.
     pub(crate) route: Route,
@@ -80,15 +78,12 @@ impl Shared {
         #[cfg(not(unix))]
         let host = std::env::var("COMPUTERNAME").unwrap_or_default();
         let identity = format!("{} {host} {}", std::process::id(), config.client_name);
-        let inbox_prefix = inbox_prefix(&config.namespace);
         let waiter_timeout = config.waiter_timeout.as_millis().to_string();
         Arc::new(Shared {
             id,
             uuid: fresh_uuid(&identity),
             identity,
-            receiver: PackedCall::default().with(&[&inbox_prefix, &waiter_timeout]),
-            inbox_prefix,
-            waiter_timeout,
+            receiver: PackedCall::default().with(&[inbox_prefix(&config.namespace), waiter_timeout]),
             config,
             route,
             entries: Mutex::default(),
@@ -102,6 +97,11 @@ impl Shared {
             copied: AtomicBool::new(false),
             ended: CancellationToken::new(),
         })
+    }
+
+    /// Returns the client's own channel.
+    pub(crate) fn channel(&self) -> String {
+        names::channel(&self.config.namespace, &self.uuid)
     }
 
     /// Runs a script that is not an operation on a lock, over keys of one slot, each in two parts.

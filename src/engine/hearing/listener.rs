@@ -49,7 +49,7 @@ pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Er
         let listener = Listener {
             shared: Arc::downgrade(shared),
             server: server.clone(),
-            channel: format!("{}{}", shared.inbox_prefix, shared.uuid),
+            channel: shared.channel(),
             notices: Notices::default(),
             mark: String::new(),
             answered: Moment::default(),

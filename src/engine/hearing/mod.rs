@@ -7,7 +7,6 @@ pub(crate) mod listener;
 pub(crate) mod messages;
 pub(crate) mod notices;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,12 +27,10 @@ use crate::names;
 const CALLED_WITHIN: Duration = Duration::from_millis(100);
 
 impl LockEntry {
-    /// Returns the prefix of the lock's channels; a client's uuid follows.
-    pub(crate) fn inbox_prefix(&self) -> Cow<'_, str> {
-        match &self.shared.route {
-            Route::One(_) => Cow::Borrowed(&self.shared.inbox_prefix),
-            Route::Cluster(_) => Cow::Owned(self.names.inbox_prefix()),
-        }
+    /// Returns the stem of the channels for this lock: its own in a cluster, where they carry its hash tag; otherwise that
+    /// of all locks.
+    pub(crate) fn channel_stem(&self) -> &str {
+        if self.has_a_channel() { self.names.stem() } else { &self.shared.config.namespace }
     }
 
     /// Returns whether a message that its server publishes for it now will be received.
@@ -94,7 +91,7 @@ impl LockEntry {
 
     /// Publishes a message to the client `uuid`. Returns the number of subscribers that received it.
     pub(crate) fn publish(&self, uuid: &str, text: &str, limit: Moment) -> Result<Value, Failure> {
-        let channel = format!("{}{uuid}", self.inbox_prefix());
+        let channel = names::channel(self.channel_stem(), uuid);
         let publish = |verb: &str| {
             let reply = self.ask(&[Command::plain(redis::cmd(verb).arg(&channel).arg(text))], limit);
             reply.map(|reply| reply.value)
@@ -131,7 +128,7 @@ impl LockEntry {
             matches!(server.backend.command(&call, limit), Ok(Value::Int(1..)))
         };
         if !subscribed.is_some_and(|stem| call("SPUBLISH", names::channel(&stem, &shared.uuid))) {
-            call("PUBLISH", format!("{}{}", shared.inbox_prefix, shared.uuid));
+            call("PUBLISH", shared.channel());
         }
     }
 }

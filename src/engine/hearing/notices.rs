@@ -8,6 +8,7 @@ use redis::RedisResult;
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::redis::subscriber::Subscriber;
+use crate::names;
 
 /// The channels of one [listener](crate::engine::hearing::listener), and the locks whose waiters ask again at a message there.
 #[derive(Default)]
@@ -48,7 +49,7 @@ impl Notices {
                 known.entries.push(Arc::downgrade(entry));
             }
         } else if !self.channels.iter().any(listens) {
-            let (name, marker) = (channel.to_owned(), format!("{}{channel}", entry.inbox_prefix()));
+            let (name, marker) = (channel.to_owned(), names::channel(entry.channel_stem(), channel));
             let entries = vec![Arc::downgrade(entry)];
             let added = ForeignChannel { name, marker, entries, attentive: true, until };
             added.subscribe(line)?;

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
+use crate::engine::entries::runtime::Shared;
 use crate::engine::redis::exchange::Command;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::resp::PackedCall;
 use crate::engine::servers::route::Route;
 use crate::engine::state::lock_state::{AcquireMode, Asking, PendingRelease, Terms};
 use crate::error::{Error, ErrorKind};
+use crate::names::{Names, inbox_prefix};
 use crate::script::Script;
 
 pub(crate) fn acquire<'a>(entry: &'a LockEntry, asking: &Asking) -> Command<'a> {
@@ -73,9 +75,10 @@ pub(crate) fn no_rule() -> Error {
 
 /// The question for a page of the lock's state; on a lock with several modes, of that of `mode`.
 pub(crate) fn inspect<'a>(entry: &'a LockEntry, page: &str, mode: &str) -> Command<'a> {
-    let (shared, script) = (&entry.shared, &entry.scripts.inspect);
-    let args = ["", "0", &entry.inbox_prefix(), &shared.waiter_timeout, page, mode];
-    Command::script(script, over(entry, script).with(&args))
+    let script = &entry.scripts.inspect;
+    let mut call = over(entry, script).with(&["", "0"]);
+    add_receiver(&mut call, &entry.shared, &entry.names);
+    Command::script(script, call.with(&[page, mode]))
 }
 
 thread_local! {
@@ -102,11 +105,19 @@ pub(crate) fn over(entry: &LockEntry, script: &Script) -> PackedCall {
 pub(crate) fn caller(mut args: PackedCall, entry: &LockEntry, owner: u64, lease: Duration) -> PackedCall {
     args.add(entry.owner_id_parts(owner, &mut itoa::Buffer::new()));
     args.add([itoa::Buffer::new().format(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))]);
-    match entry.shared.route {
-        Route::One(_) => args.add_packed(&entry.shared.receiver),
-        Route::Cluster(_) => args = args.with(&[&*entry.inbox_prefix(), &entry.shared.waiter_timeout]),
-    }
+    add_receiver(&mut args, &entry.shared, &entry.names);
     args
+}
+
+/// Adds where the process receives grants of the lock of these names, and the waiter timeout.
+pub(crate) fn add_receiver(args: &mut PackedCall, shared: &Shared, names: &Names) {
+    match shared.route {
+        Route::One(_) => args.add_packed(&shared.receiver),
+        Route::Cluster(_) => {
+            args.add([&inbox_prefix(names.stem())]);
+            args.add([itoa::Buffer::new().format(shared.config.waiter_timeout.as_millis())]);
+        }
+    }
 }
 
 /// Adds the arguments of `acquire`; and of `await`, a wait for a condition.

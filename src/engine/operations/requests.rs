@@ -8,7 +8,7 @@ use redis::{RedisError, Value, cmd};
 
 use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
-use crate::engine::operations::commands::{self, over};
+use crate::engine::operations::commands::{self, add_receiver, over};
 use crate::engine::operations::replies::{
     Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, unexpected_reply,
 };
@@ -109,10 +109,10 @@ pub(crate) fn force(
     limit: Moment,
 ) -> Result<Option<Duration>, Failure> {
     let scripts = &entry.scripts;
-    let (script, how) = if gently { (&scripts.renew, b"2") } else { (&scripts.leave, b"1") };
-    let inbox = entry.inbox_prefix();
-    let args = [owner, b"0", inbox.as_bytes(), entry.shared.waiter_timeout.as_bytes(), how];
-    let reply = entry.ask(&[Command::script(script, over(entry, script).with(&args))], limit)?;
+    let (script, how) = if gently { (&scripts.renew, "2") } else { (&scripts.leave, "1") };
+    let mut call = over(entry, script).with(&[owner, b"0"]);
+    add_receiver(&mut call, &entry.shared, &entry.names);
+    let reply = entry.ask(&[Command::script(script, call.with(&[how]))], limit)?;
     if gently {
         return Ok(match renewed(&reply.value)? {
             Renewal::Left(left) => Some(left),
