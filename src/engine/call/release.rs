@@ -74,7 +74,6 @@ pub(crate) struct OngoingRelease<'a> {
     pub(crate) leaving: PendingRelease,
     /// The request that goes with it, for the next head. Boxed, as there is mostly none, and this is moved a few times.
     pub(crate) next: Option<Box<Asking>>,
-    began: Moment,
     /// Until when the reply is waited for.
     pub(crate) limit: Moment,
     /// Whether it is part of a call that ends at `limit`, as opposed to a release by the holder.
@@ -136,8 +135,7 @@ pub(crate) fn begin_release(
             core.ends(entry, leaving.owner);
             core.add_leave(&leaving);
             let limit = now.after(shared.config.command_timeout);
-            let (began, bounded) = (now, false);
-            let release = OngoingRelease { entry, leaving, next, began, limit, bounded, grant, held, lost };
+            let release = OngoingRelease { entry, leaving, next, limit, bounded: false, grant, held, lost };
             return Ok(Some(release));
         }
     };
@@ -179,7 +177,7 @@ impl OngoingRelease<'_> {
             drop(connection);
             return self.sent();
         }
-        let OngoingRelease { entry, leaving, began, limit, grant, held, lost, .. } = self;
+        let OngoingRelease { entry, leaving, limit, grant, held, lost, .. } = self;
         let command = commands::leave(entry, &leaving, None);
         let (lock, dialled) = (entry.clone(), connection.by().dialled);
         let on_reply = move |reply| {
@@ -188,7 +186,7 @@ impl OngoingRelease<'_> {
                 return;
             }
             let (entry, next, bounded) = (&lock, None, false);
-            let release = OngoingRelease { entry, leaving, next, began, limit, bounded, grant, held, lost };
+            let release = OngoingRelease { entry, leaving, next, limit, bounded, grant, held, lost };
             if let Err(error) = release.answered(requests::left_unread(entry, reply, dialled)) {
                 unlock_failed(entry, &error);
             }
@@ -217,7 +215,7 @@ impl OngoingRelease<'_> {
 
     /// The second half of a release: applies the outcome of the leave.
     pub(crate) fn answered(self, outcome: Result<Left, Failure>) -> Result<(), Error> {
-        let OngoingRelease { entry, leaving, next, began, limit, grant, held, lost: token, .. } = self;
+        let OngoingRelease { entry, leaving, next, limit, grant, held, lost: token, .. } = self;
         let shared = &entry.shared;
         has_left(entry, &leaving, next.as_deref(), &outcome);
         let was_lost = || {
@@ -234,7 +232,7 @@ impl OngoingRelease<'_> {
                 shared.observers.tell(|o| o.lost(entry.observed(), LossReason::Closed));
                 Err(entry.error(lost(LossReason::Closed).perhaps_by(outcome.err().map(Failure::error))))
             }
-            Ok(left) => match left.resent.map_or(Fate::Lost, |by| grant.fate(entry, began, by, limit)) {
+            Ok(left) => match left.resent.map_or(Fate::Lost, |by| grant.fate(entry, by, limit)) {
                 Fate::Released => {
                     released(entry, held);
                     Ok(())

@@ -133,6 +133,8 @@ pub(crate) struct Known {
     number: Option<u64>,
     /// Since when this process had it.
     since: Moment,
+    /// When it ended here: before its leave was sent.
+    ended: Moment,
 }
 
 /// The outcome of a grant.
@@ -147,12 +149,12 @@ impl Known {
     /// What is known of a hold of this lock that ends now, by its grant.
     pub(crate) fn of(entry: &LockEntry, grant: Option<&Grant>, now: Moment) -> Known {
         let (number, since) = grant.map_or((0, now), |t| (t.number, t.since));
-        Known { number: (entry.shape.sharing == Sharing::Exclusive).then_some(number), since }
+        Known { number: (entry.shape.sharing == Sharing::Exclusive).then_some(number), since, ended: now }
     }
 
-    /// Returns the outcome of the grant whose leave was about to be sent at `began`, on a connection made at
-    /// `first_by`. Asks Redis, and blocks until `limit` at most.
-    pub(crate) fn fate(self, entry: &LockEntry, began: Moment, first_by: Moment, limit: Moment) -> Fate {
+    /// Returns the outcome of the grant whose leave was first sent on a connection made at `first_by`. Asks Redis, and
+    /// blocks until `limit` at most.
+    pub(crate) fn fate(self, entry: &LockEntry, first_by: Moment, limit: Moment) -> Fate {
         let server = entry.server();
         let sent = Moment::now();
         // In a cluster, the first copy may have gone to another server.
@@ -171,7 +173,7 @@ impl Known {
             }
             // The first copy was sent to a server that no longer exists.
             let not_before = ServerInfo::not_before(up_since, received.since(sent));
-            if first_by < not_before && served_since.min(up_since) <= began {
+            if first_by < not_before && served_since.min(up_since) <= self.ended {
                 return Fate::Lost;
             }
         }
