@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use crate::error::{Error, ErrorKind};
+
 #[cfg(shuttle)]
 #[path = "../verify/shuttle/scheduled.rs"]
 mod scheduled;
@@ -27,6 +29,16 @@ pub(crate) use parking_lot::{Condvar, Mutex, Mutex as Global, MutexGuard, RwLock
 pub(crate) use std::{hash::RandomState, sync::atomic, thread, thread_local};
 #[cfg(not(shuttle))]
 pub(crate) use uuid::Uuid as Random;
+
+/// Starts a thread of this name.
+///
+/// # Errors
+/// `Unavailable` if this process cannot start one.
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let started = thread::Builder::new().name(name.to_owned()).spawn(run).map(drop);
+    let failed = || ErrorKind::Unavailable.because(format!("the thread {name} could not be started"));
+    started.map_err(|e| failed().caused_by(e))
+}
 
 /// What a process has one of, from its first use on; a forked child has one of its own.
 pub(crate) struct OfProcess<T: 'static>(Global<Option<(u32, Arc<T>)>>);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::events::Observer;
 use super::tracing::{TRACED, Tracing};
 use crate::clock::Moment;
-use crate::sync::{Condvar, Mutex, thread};
+use crate::sync::{Condvar, Mutex, spawn};
 
 thread_local! {
     /// Whether holds depend on this thread.
@@ -122,8 +122,7 @@ impl Observers {
         if !queue.running {
             let observers = self.clone();
             // If there is no thread now, there may be one at the next event.
-            let thread = thread::Builder::new().name("rc-observers".to_owned());
-            queue.running = thread.spawn(move || observers.run()).is_ok();
+            queue.running = spawn("rc-observers", move || observers.run()).is_ok();
         }
     }
 

@@ -16,7 +16,7 @@ use crate::engine::servers::route::Route;
 use crate::engine::servers::server::Server;
 use crate::engine::state::grant::drift;
 use crate::error::{Error, ErrorKind};
-use crate::sync::{Mutex, thread};
+use crate::sync::{Mutex, spawn, thread};
 
 /// The first and the longest pause between two probes of a server that did not reply.
 const PROBE_PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
@@ -118,9 +118,8 @@ impl Voter {
         }
         drop(health);
         let node = Arc::downgrade(self);
-        let probing = thread::Builder::new().name("rc-probe".to_owned()).spawn(move || probe(&node));
-        if let Err(error) = probing {
-            tracing::error!(%error, "a thread that asks whether a server is back could not be started");
+        if let Err(error) = spawn("rc-probe", move || probe(&node)) {
+            tracing::error!(error = %format_args!("{error:#}"), "nobody asks whether a server is back");
             *self.health.lock() = Health::default();
         }
     }

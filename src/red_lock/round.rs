@@ -14,7 +14,7 @@ use crate::engine::operations::commands;
 use crate::engine::operations::replies::acquired;
 use crate::engine::state::lock_state::Request;
 use crate::error::{Error, ErrorKind};
-use crate::sync::thread;
+use crate::sync::spawn;
 use crate::wait::Wait;
 
 /// What all the requests of an attempt have in common.
@@ -240,7 +240,7 @@ fn hear_later(questions: Vec<Question<'_>>, terms: RoundTerms, holding: &Arc<Hol
     });
     let late: Vec<_> = late.collect();
     let holding = Arc::downgrade(holding);
-    let hearing = thread::Builder::new().name("rc-late".to_owned()).spawn(move || {
+    let hearing = spawn("rc-late", move || {
         for (node, attempt, posted) in late {
             let entry = attempt.entry.clone();
             let mut query = query(&node, &entry, &attempt);
@@ -253,6 +253,6 @@ fn hear_later(questions: Vec<Question<'_>>, terms: RoundTerms, holding: &Arc<Hol
         }
     });
     if let Err(error) = hearing {
-        tracing::error!(%error, "a thread for late answers could not be started");
+        tracing::error!(error = %format_args!("{error:#}"), "late replies are not read");
     }
 }

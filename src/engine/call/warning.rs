@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::cancel::{CancellationToken, WeakToken, push_swept};
 use crate::clock::Moment;
-use crate::sync::{Condvar, Mutex, MutexGuard, OfProcess, thread};
+use crate::sync::{Condvar, Mutex, MutexGuard, OfProcess, spawn};
 
 /// Returns the time until less than the given margin of a hold remains: zero if that is so now, or the hold
 /// is lost; `None` once the hold has ended.
@@ -141,13 +141,13 @@ impl Warnings {
             return;
         }
         let warnings = self.clone();
-        match thread::Builder::new().name("rc-warnings".to_owned()).spawn(move || warnings.run()) {
-            Ok(_) => state.running = true,
+        match spawn("rc-warnings", move || warnings.run()) {
+            Ok(()) => state.running = true,
             // A warning too early is better than none.
-            Err(_) => {
+            Err(error) => {
                 let all = std::mem::take(&mut state.warnings);
                 drop(state);
-                tracing::warn!("the warning thread could not be started: early warnings fire at once");
+                tracing::warn!(error = %format_args!("{error:#}"), "early warnings fire at once");
                 all.iter().filter_map(|it| it.token.upgrade()).for_each(|token| token.cancel());
             }
         }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::error::{Error, ErrorKind};
-use crate::sync::{Condvar, Mutex, thread};
+use crate::error::Error;
+use crate::sync::{Condvar, Mutex, spawn};
 
 /// Returns how long a thread waits before it connects again, if its connection has `lived` for this long, and one before
 /// was followed by the pause `before`: each that ends as soon as it is there doubles the pause, up to `longest`.
@@ -40,10 +40,7 @@ impl Life {
         if state.running || state.stop {
             return Ok(());
         }
-        thread::Builder::new().name(name.to_owned()).spawn(prepare()).map_err(|e| {
-            let why = format!("the thread {name} could not be started");
-            ErrorKind::Unavailable.because(why).caused_by(e)
-        })?;
+        spawn(name, prepare())?;
         state.running = true;
         Ok(())
     }

@@ -9,8 +9,8 @@ use crate::engine::entries::entry::{Core, LockEntry};
 use crate::engine::renewal::schedule::{State, Task, TaskKind};
 use crate::engine::servers::server::Server;
 use crate::engine::state::lock_state::PendingRelease;
-use crate::error::{Error, ErrorKind};
-use crate::sync::{Condvar, Mutex, thread};
+use crate::error::Error;
+use crate::sync::{Condvar, Mutex, spawn};
 
 /// The schedule, and the condvars that wake its threads.
 #[derive(Default)]
@@ -89,12 +89,9 @@ impl Renewer {
         _same = state.insert(task);
         if !state.running {
             let renewer = self.clone();
-            let thread = thread::Builder::new().name("rc-renewal".to_owned()).spawn(move || renewer.run());
-            if let Err(e) = thread {
+            if let Err(error) = spawn("rc-renewal", move || renewer.run()) {
                 _unserved = state.schedule.remove(&key);
-                return Err(ErrorKind::Unavailable
-                    .because("the renewal thread could not be started")
-                    .caused_by(e));
+                return Err(error);
             }
             state.running = true;
         } else if at < state.wakes_at {

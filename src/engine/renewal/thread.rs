@@ -22,7 +22,7 @@ use crate::engine::renewal::schedule::{Task, TaskKind};
 use crate::engine::state::lock_state::Effects;
 use crate::error::ErrorKind;
 use crate::observe::{Observer, serves_holds};
-use crate::sync::{Condvar, OfProcess, thread};
+use crate::sync::{Condvar, OfProcess, spawn};
 
 impl Renewer {
     /// Returns the renewer of this process; a forked child has one of its own.
@@ -96,15 +96,9 @@ impl Renewer {
                 continue;
             }
             let on_line = LineThread::new(self.clone(), &server, line.renewal_timeout);
-            let thread = thread::Builder::new().name("rc-renewal-line".to_owned()).spawn(|| on_line.run());
-            match thread {
-                Ok(_) => drop(state.served.insert(server.id)),
-                Err(e) => {
-                    let error = ErrorKind::Unavailable
-                        .because("the thread for renewals could not be started")
-                        .caused_by(e);
-                    unserved.extend(line.queue.drain(..).map(|task| (task, error.clone())));
-                }
+            match spawn("rc-renewal-line", || on_line.run()) {
+                Ok(()) => drop(state.served.insert(server.id)),
+                Err(error) => unserved.extend(line.queue.drain(..).map(|task| (task, error.clone()))),
             }
         }
         drop(state);
