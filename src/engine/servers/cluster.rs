@@ -45,8 +45,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 type OnMove = Box<dyn Fn(&[bool]) + Send + Sync>;
 
 pub(crate) struct Cluster {
-    /// The template for the nodes' connection managers: login, TLS and timeouts are those of the first node.
-    template: ConnectionManager,
     servers: Servers,
     /// `None` once the client is closed: then no server is added.
     pools: Mutex<Option<Pools>>,
@@ -76,13 +74,12 @@ struct MapRequests {
 }
 
 impl Cluster {
-    /// Creates the cluster that these nodes are part of; `template` leads to the first of them. Sends
-    /// nothing.
-    pub(crate) fn new(template: ConnectionManager, pools: Pools, first: &Node, others: &[Node]) -> Cluster {
+    /// Creates the cluster that these nodes are part of; `manager` leads to the first of them. Login, TLS and timeouts
+    /// are the same at all. Sends nothing.
+    pub(crate) fn new(manager: ConnectionManager, pools: Pools, first: &Node, others: &[Node]) -> Cluster {
         let cluster = Cluster {
-            servers: Servers::new(server_at(&template, &pools, first)),
+            servers: Servers::new(Server::new(manager, &pools, Some(first.clone()))),
             pools: Mutex::new(Some(pools)),
-            template,
             on_move: OnceLock::new(),
             mapped: AtomicBool::new(false),
             suspected: AtomicBool::new(true),
@@ -215,7 +212,7 @@ impl Cluster {
         let attempts = requests.attempts;
         loop {
             let now = Moment::now();
-            let again_at = if requests.attempts == 0 { now } else { requests.at.after(MAP_INTERVAL) };
+            let again_at = requests.at.after(MAP_INTERVAL);
             if !requests.asking && again_at <= now {
                 break;
             }
@@ -309,16 +306,13 @@ impl Cluster {
         if known.is_some() {
             return known;
         }
-        self.servers.add(server_at(&self.template, pools.as_ref()?, node))
+        let manager = self.servers.first.manager.at(node);
+        self.servers.add(Server::new(manager, pools.as_ref()?, Some(node.clone())))
     }
 }
 
 fn unknown() -> Failure {
     Failure::Later(ErrorKind::Unavailable.because("no node of the Redis Cluster returned a slot map"))
-}
-
-fn server_at(template: &ConnectionManager, pools: &Pools, node: &Node) -> Arc<Server> {
-    Server::new(template.at(node), pools, Some(node.clone()))
 }
 
 impl Cluster {
