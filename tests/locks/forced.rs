@@ -1,7 +1,7 @@
 //! A forced unlock with a precondition, and with a reason for the holder.
 
 use redis_concurrent::admin::HeldBy;
-use redis_concurrent::{ErrorKind, MultiLock};
+use redis_concurrent::{CancellationToken, ErrorKind, MultiLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::{LONG, SOON, channels, comes_in, connect, connected, ms, patient, queued, unhurried};
@@ -51,6 +51,29 @@ fn the_holder_is_told_the_reason() {
     assert!(view.force_unlock().unwrap().notified == 1);
     assert!(guard.lost().wait_timeout(SOON));
     assert!(guard.loss().unwrap().to_string().ends_with("by force"));
+}
+
+/// In whatever way it notices: by asking again, or by passing the hold on.
+#[test]
+fn a_holder_that_still_uses_its_hold_is_told_the_reason() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let (lock, view) = (client.reentrant_lock("job"), other.reentrant_lock("job"));
+    let forces = |lost: CancellationToken| {
+        wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
+        assert_eq!(view.force_unlock_if(&HeldBy::Anyone, "maintenance", false).unwrap().notified, 1);
+        assert!(lost.wait_timeout(SOON));
+    };
+    let guard = lock.lock().unwrap();
+    forces(guard.lost());
+    let again = [lock.try_lock().map(drop), lock.lock().map(drop), guard.unlock()];
+    let guard = lock.lock_owned().unwrap();
+    forces(guard.lost());
+    for outcome in again.into_iter().chain([guard.into_receipt().map(drop)]) {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LeaseLost);
+        assert!(error.to_string().ends_with("by force: maintenance"), "{error}");
+    }
 }
 
 #[test]

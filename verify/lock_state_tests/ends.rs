@@ -211,7 +211,10 @@ fn while_a_guard_of_a_lost_hold_lives_its_thread_is_told_and_others_come_in() {
     let mut driver = Driver::new();
     let acquired = driver.come_in(request(1), 1, 0);
     driver.lock_state.lose(acquired.owner, LossReason::Forced, at(10));
-    assert_eq!(driver.lock_state.enter(&request(1), at(11)), Err(Refusal::LeaseLost(LossReason::Forced)));
+    assert_eq!(
+        driver.lock_state.enter(&request(1), at(11)),
+        Err(Refusal::LeaseLost(LossReason::Forced, None))
+    );
     let other = driver.come_in(request(2), 2, 12);
     assert!(other.token > acquired.token);
     assert!(matches!(driver.exit(acquired, 20), Exit::Lost(LossReason::Forced, _)));

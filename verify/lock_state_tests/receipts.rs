@@ -37,7 +37,7 @@ fn what_is_lost_or_shared_does_not_go() {
     let over = LEASE - DRIFT;
     assert_eq!(
         driver.lock_state.detach(acquired.ticket, at(over)).unwrap_err(),
-        Refusal::LeaseLost(LossReason::Expired)
+        Refusal::LeaseLost(LossReason::Expired, None)
     );
     let (.., then) = match driver.exit(acquired, over) {
         Exit::Lost(loss, then) => (loss, then),
@@ -46,7 +46,7 @@ fn what_is_lost_or_shared_does_not_go() {
     assert!(then.background.is_some(), "it leaves Redis as ever");
     assert_eq!(
         driver.lock_state.detach(acquired.ticket, at(over)).unwrap_err(),
-        Refusal::LeaseLost(LossReason::Revoked)
+        Refusal::LeaseLost(LossReason::Revoked, None)
     );
 }
 

@@ -63,7 +63,7 @@ pub(in crate::engine) fn of_rule(why: &str) -> Error {
 pub(in crate::engine) fn of_refusal(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Closed => Error::new(ErrorKind::Closed, ""),
-        Refusal::LeaseLost(loss) => lost(loss),
+        Refusal::LeaseLost(loss, reason) => lost_as(loss, reason.as_deref()),
         Refusal::Shared => ErrorKind::Refused.because("other threads of this process share the hold"),
         Refusal::WouldDeadlock => ErrorKind::WouldDeadlock.because("this thread already holds it"),
         Refusal::QueueFull(n) => of_rule(&format!("{QUEUE_FULL}{n}-threads-wait")),

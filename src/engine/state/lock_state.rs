@@ -269,8 +269,8 @@ impl LockState {
         let mine = self.holds.of_thread(id).next();
         let hold = mine.filter(|_| self.shape.reentrancy != Reentrancy::Independent)?;
         let (ticket, grant) = (hold.ticket, self.grants.get(hold.owner));
-        if let Some(loss) = grant.and_then(|t| t.loss(now)) {
-            return Some(Err(Refusal::LeaseLost(loss)));
+        if let Some((grant, loss)) = grant.and_then(|grant| Some((grant, grant.loss(now)?))) {
+            return Some(Err(Refusal::LeaseLost(loss, grant.reason().map(Box::from))));
         }
         if self.shape.reentrancy == Reentrancy::Forbidden || by == HolderId::Guard {
             return Some(Err(Refusal::WouldDeadlock));

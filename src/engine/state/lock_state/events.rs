@@ -63,13 +63,14 @@ impl PendingRelease {
 }
 
 /// Why a thread did not even start to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Refusal {
     /// Other threads of this process share the hold, so it cannot leave the process.
     Shared,
     Closed,
-    /// This thread's own hold is lost; its guard must be released first.
-    LeaseLost(LossReason),
+    /// This thread's own hold is lost; its guard must be released first. With the reason given by the caller that
+    /// took it away by force.
+    LeaseLost(LossReason, Option<Box<str>>),
     WouldDeadlock,
     /// So many threads wait already.
     QueueFull(usize),

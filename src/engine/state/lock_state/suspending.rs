@@ -127,10 +127,10 @@ impl LockState {
     pub(crate) fn may_detach(&self, ticket: Ticket, now: Moment) -> Result<&Grant, Refusal> {
         let hold = self.holds.get(ticket);
         let Some((hold, grant)) = hold.and_then(|h| Some((h, self.grant(h.owner)?))) else {
-            return Err(Refusal::LeaseLost(LossReason::Revoked));
+            return Err(Refusal::LeaseLost(LossReason::Revoked, None));
         };
         match grant.loss(now) {
-            Some(loss) => Err(Refusal::LeaseLost(loss)),
+            Some(loss) => Err(Refusal::LeaseLost(loss, grant.reason().map(Box::from))),
             None if grant.holds > 1 || hold.count > 1 => Err(Refusal::Shared),
             None => Ok(grant),
         }
