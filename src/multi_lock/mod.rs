@@ -289,7 +289,7 @@ impl MultiHold {
         MultiHold { name, holds, lost: OnceLock::new(), _span: span }
     }
 
-    fn release_as(self, stay: Stay) -> Result<(), Error> {
+    fn release_as(mut self, stay: Stay) -> Result<(), Error> {
         let mut errors = self.holds.release(stay).into_iter();
         let first = errors.next();
         for (entry, error) in errors {

@@ -10,6 +10,7 @@ mod holds;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::call::attempt::{OneTry, begin};
 use crate::engine::call::backoff::Backoff;
@@ -21,7 +22,7 @@ use crate::engine::call::{acquire, replicas};
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::operations::{replies, several};
 use crate::engine::renewal::successor::identified;
-use crate::engine::state::lock_state::{AcquireMode, Answer, HolderId, Request};
+use crate::engine::state::lock_state::{AcquireMode, Acquired, Answer, HolderId, Request};
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 
@@ -59,13 +60,10 @@ impl SeveralCall<'_> {
             let began = Moment::now();
             let mut holds = Holds::of(wait);
             if let Some(i) = awaited {
-                let (request, readers) = self.request(i, false)?;
-                let Some(acquired) = acquire(&parts[i].entry, readers, &request, wait)? else {
-                    return Ok(None);
-                };
+                let Some(acquired) = self.wait_for(i)? else { return Ok(None) };
                 holds.add(parts, i, acquired);
             }
-            let Some(Out { part, error }) = self.try_rest(&mut holds) else {
+            let Some(Out { part, error }) = self.try_rest(awaited, &mut holds) else {
                 self.replicate(&holds)?;
                 holds.are_valid()?;
                 holds.acquired_by = None;
@@ -92,6 +90,19 @@ impl SeveralCall<'_> {
         }
     }
 
+    /// Waits for this lock alone, for as long as the clients of the others are open, too.
+    fn wait_for(&self, i: usize) -> Result<Option<Acquired>, Error> {
+        let entry = &self.parts[i].entry;
+        let (request, readers) = self.request(i, false)?;
+        let entries = self.parts.iter().map(|part| &part.entry);
+        let others: Vec<_> = entries.filter(|it| !Arc::ptr_eq(&it.shared, &entry.shared)).collect();
+        let ends = self.wait.cancel.map(CancellationToken::child).unwrap_or_default();
+        others.iter().for_each(|other| other.shared.ended.cancels(&ends));
+        let outcome = acquire(entry, readers, &request, &self.wait.cancelled_by(&ends));
+        let is_open = |other: &&Arc<LockEntry>| other.shared.not_closed().map_err(|e| other.error(e));
+        outcome.or_else(|error| others.iter().try_for_each(is_open).and(Err(error)))
+    }
+
     /// Returns whether the lock that was held and the one that was busy may be one lock, by two addresses of
     /// its server that were not known to be the same.
     ///
@@ -108,9 +119,9 @@ impl SeveralCall<'_> {
         Ok(known.contains(&false))
     }
 
-    /// Tries all locks that are not among `holds`, in groups of one client and one kind, until one is busy.
-    fn try_rest(&self, holds: &mut Holds) -> Option<Out> {
-        let rest = (0..self.parts.len()).filter(|i| !holds.has(*i));
+    /// Tries all locks but the one that was waited for, in groups of one client and one kind, until one is busy.
+    fn try_rest(&self, awaited: Option<usize>, holds: &mut Holds) -> Option<Out> {
+        let rest = (0..self.parts.len()).filter(|i| awaited != Some(*i));
         let batches = together(rest, |i| common(&self.parts[*i].entry));
         batches.into_iter().find_map(|batch| self.try_batch(batch, holds))
     }

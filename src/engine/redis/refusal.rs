@@ -117,12 +117,6 @@ fn of_script(message: &str) -> (&str, &str) {
     if code.bytes().all(|b| b.is_ascii_uppercase()) { (code, words) } else { ("", message) }
 }
 
-/// Returns what our scripts say of a key that is not theirs, without what servers put around it.
-fn what_is_there(words: &str) -> Option<&str> {
-    let (_, message) = unwrapped(words);
-    Some(&message[message.find(KEY_IS)?..])
-}
-
 /// Whether the server does not know the command.
 pub(crate) fn is_unknown(e: &RedisError) -> bool {
     e.detail().is_some_and(|words| words.starts_with(NO_SUCH_COMMAND))
@@ -169,8 +163,9 @@ fn passes(e: RedisError) -> Failure {
 
 fn wrong_type(script: Option<&Script>, e: RedisError) -> Failure {
     let words = e.detail().unwrap_or_default();
-    if let Some(text) = what_is_there(words) {
-        return Failure::WrongKind(ErrorKind::WrongType.because(text));
+    let (_, message) = unwrapped(words);
+    if let Some(at) = message.find(KEY_IS) {
+        return Failure::WrongKind(ErrorKind::WrongType.because(&message[at..]));
     }
     let beside = script.and_then(|script| suffix_of(script, words)).filter(|suffix| !suffix.is_empty());
     let key = beside.map_or("a key".to_owned(), |suffix| format!("its key that ends in {suffix:?}"));

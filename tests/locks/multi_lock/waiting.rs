@@ -34,6 +34,32 @@ fn it_waits_for_one_and_holds_none_of_the_others_meanwhile() {
     fixture.end(&[&here, &there]);
 }
 
+/// It could never hold all of them, however long the one that it waits for is held.
+#[test]
+fn a_wait_ends_when_the_client_of_another_of_them_is_closed() {
+    let fixture = Fixture::new();
+    let (here, closes, there) = (fixture.client(), fixture.client(), fixture.client());
+    let it = MultiLock::new(&[&closes.reentrant_lock("a"), &here.reentrant_lock("b")]);
+    let theirs = locks(&there, &["a", "b"]);
+    let b = theirs[1].lock().unwrap();
+    let cancel = CancellationToken::new();
+    let waits = [Wait::timeout(LONG), Wait::timeout(LONG).cancelled_by(&cancel)];
+    thread::scope(|scope| {
+        let waiters = waits.each_ref().map(|wait| scope.spawn(|| it.lock_with(*wait).map(drop)));
+        wait_until(SOON, "both wait", || here.reentrant_lock("b").local_queue_length() == 2);
+        closes.close().unwrap();
+        for waiter in waiters {
+            let error = waiter.join().unwrap().unwrap_err();
+            assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, "a"));
+        }
+    });
+    queued(&theirs[1], 0);
+    assert!(!cancel.is_cancelled());
+    b.unlock().unwrap();
+    drop((it, theirs));
+    fixture.end(&[&here, &closes, &there]);
+}
+
 #[test]
 fn one_deadline_is_for_all_of_them() {
     let fixture = Fixture::new();

@@ -139,10 +139,6 @@ impl Holds {
         self
     }
 
-    pub(super) fn has(&self, part: usize) -> bool {
-        self.held.iter().any(|held| held.part == part)
-    }
-
     /// Checks that no hold was lost before the last one was acquired.
     pub(super) fn are_valid(&self) -> Result<(), Error> {
         let now = Moment::now();
@@ -159,11 +155,7 @@ impl Holds {
 
     /// Releases them in reverse order, those that go by one request together. Returns the errors, in the
     /// order of the parts.
-    pub(crate) fn release(mut self, stay: Stay) -> Vec<(Arc<LockEntry>, Error)> {
-        self.give_back(stay)
-    }
-
-    fn give_back(&mut self, stay: Stay) -> Vec<(Arc<LockEntry>, Error)> {
+    pub(crate) fn release(&mut self, stay: Stay) -> Vec<(Arc<LockEntry>, Error)> {
         let mut errors = Vec::new();
         for batch in together(std::mem::take(&mut self.held).into_iter().rev(), |held| common(&held.entry)) {
             leave(&batch, stay, self.acquired_by.as_ref(), &mut errors);
@@ -210,7 +202,7 @@ fn leave(
 /// Reports errors to the observers, as no caller gets them.
 impl Drop for Holds {
     fn drop(&mut self) {
-        for (entry, error) in self.give_back(Stay::Agreed) {
+        for (entry, error) in self.release(Stay::Agreed) {
             unlock_failed(&entry, &error);
         }
     }
