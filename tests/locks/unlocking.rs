@@ -231,8 +231,7 @@ fn that_redis_does_not_run_while_it_is_a_replica_is_unavailable() {
     let guard = lock.lock().unwrap();
     let mut admin = server.connection().unwrap();
     // Of a primary that is not there.
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(nobody).exec(&mut admin).unwrap();
+    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(NOBODYS_PORT).exec(&mut admin).unwrap();
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unavailable);
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut admin).unwrap();
     free_at_once(&connect(&server).reentrant_lock("x"));

@@ -21,6 +21,10 @@ use redis_concurrent_testkit::{Child, RedisServer, eventually, is_role, wait_unt
 pub const SOON: Duration = Duration::from_secs(5);
 pub const LONG: Duration = Duration::from_secs(20);
 
+/// Where nothing listens. It is no port that was free a moment ago: a server that another test starts may get that one.
+pub const NOBODYS_PORT: u16 = 1;
+pub const NOWHERE: &str = "redis://127.0.0.1:1/";
+
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }

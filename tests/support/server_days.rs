@@ -175,13 +175,6 @@ pub fn is_queued(server: &RedisServer, name: &str) -> bool {
     ask::<u64>(server, &["ZCARD", &format!("{}:queue", key(name))]) > 0
 }
 
-/// A port on which nothing listens: one that a server has just used.
-pub fn nobodys_port() -> u16 {
-    let server = RedisServer::start().unwrap();
-    server.kill().unwrap();
-    server.port()
-}
-
 /// Waits until a process has a queue position for the lock `name`.
 pub fn wait_for_queue(server: &RedisServer, name: &str) {
     wait_until(SURELY, "a queue position", || is_queued(server, name));

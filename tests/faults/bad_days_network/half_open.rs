@@ -9,6 +9,7 @@ use redis_concurrent_testkit::{Proxy, wait_until};
 use super::behind_proxy;
 use crate::both::both;
 use crate::server_days::*;
+use crate::support::NOBODYS_PORT;
 
 mod bodies {
     use super::*;
@@ -74,7 +75,7 @@ mod bodies {
         let (held, awaited) = (owner.lock_with_kind("no-ear", kind), client.lock_with_kind("no-ear", kind));
         let guard = held.lock().unwrap();
         assert!(awaited.try_lock().unwrap().is_none());
-        proxy.set_target(nobodys_port());
+        proxy.set_target(NOBODYS_PORT);
         let timed = on_time("try_lock_for", ms(600), || awaited.try_lock_for(ms(600)).map(|it| it.is_some()));
         match timed {
             Ok(got) => assert!(!got),

@@ -9,7 +9,7 @@ use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 use super::behind_proxy;
 use crate::both::both;
 use crate::server_days::*;
-use crate::support::in_brief;
+use crate::support::{NOBODYS_PORT, in_brief};
 
 mod bodies {
     use super::*;
@@ -73,7 +73,7 @@ mod bodies {
     pub fn a_late_copy_behind_a_refusal_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = connected(|| unhurried(&proxy.url()).lease(ms(30_000)).client_name("asks"));
-        let primary = nobodys_port().to_string();
+        let primary = NOBODYS_PORT.to_string();
         let lock = client.lock_with_kind("refused", kind);
         lock.lock().unwrap().unlock().unwrap();
         // The thread that tries has no name.

@@ -8,7 +8,7 @@ use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 use super::says_unavailable;
 use crate::both::both;
 use crate::server_days::*;
-use crate::support::in_brief;
+use crate::support::{NOWHERE, in_brief};
 
 mod bodies {
     use super::*;
@@ -92,8 +92,7 @@ both! {
 
 #[test]
 fn a_server_that_is_not_there_is_told_on_connecting() {
-    let url = format!("redis://127.0.0.1:{}/", nobodys_port());
-    let error = on_time("connect", ms(0), || brisk(&url).connect()).map(drop).unwrap_err();
+    let error = on_time("connect", ms(0), || brisk(NOWHERE).connect()).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     // There, and silent.
     let server = RedisServer::start().unwrap();

@@ -7,6 +7,7 @@ use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::both::both;
 use crate::server_days::*;
+use crate::support::NOBODYS_PORT;
 
 mod bodies {
     use super::*;
@@ -72,7 +73,7 @@ mod bodies {
         let often =
             || lively(&server.url()).lease(ms(60_000)).renew_every(ms(500)).observer(counters.clone());
         let client = connected(often);
-        let primary = nobodys_port().to_string();
+        let primary = NOBODYS_PORT.to_string();
         let (held, unlucky) = (client.lock_with_kind("held", kind), client.lock_with_kind("unlucky", kind));
         let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
         counters.wait_for_renewals(1);

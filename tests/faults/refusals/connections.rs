@@ -15,12 +15,6 @@ fn patient(url: &str) -> Client {
     builder(url).command_timeout(LONG).connect_timeout(LONG).connect_later().unwrap()
 }
 
-/// A port on which nobody listens.
-fn nobody() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("redis://127.0.0.1:{}/", listener.local_addr().unwrap().port())
-}
-
 #[track_caller]
 fn at_once<T>(what: &str, call: impl FnOnce() -> Result<T, Error>) -> Error {
     let began = Instant::now();
@@ -70,7 +64,7 @@ fn a_refusal_is_told_at_once_where_nothing_waits() {
 
 #[test]
 fn a_client_of_a_server_that_was_never_there_hears_why() {
-    let client = patient(&nobody());
+    let client = patient(NOWHERE);
     for _ in 0..3 {
         let error = at_once("try_lock", || client.simple_lock("x").try_lock().map(drop));
         assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -106,7 +100,7 @@ fn a_waiter_gets_in_when_the_server_is_there() {
 fn an_untimed_wait_ends_after_its_patience_with_the_cause() {
     let patience = ms(800);
     let client =
-        builder(&nobody()).command_timeout(LONG).unreachable_timeout(patience).connect_later().unwrap();
+        builder(NOWHERE).command_timeout(LONG).unreachable_timeout(patience).connect_later().unwrap();
     let began = Instant::now();
     let error = at_once("lock", || client.simple_lock("x").lock().map(drop));
     assert!(began.elapsed() >= patience && error.kind() == ErrorKind::Unavailable, "{error}");
@@ -114,7 +108,7 @@ fn an_untimed_wait_ends_after_its_patience_with_the_cause() {
 
 #[test]
 fn more_callers_than_connections_all_hear_of_it() {
-    let client = builder(&nobody()).max_connections(2).command_timeout(LONG).connect_later().unwrap();
+    let client = builder(NOWHERE).max_connections(2).command_timeout(LONG).connect_later().unwrap();
     thread::scope(|scope| {
         for n in 0..16 {
             let client = &client;
