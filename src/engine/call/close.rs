@@ -118,18 +118,16 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
 }
 
 /// Sends these leaves, each to the server that has its lock. In a cluster, sends those without an answer
-/// again, as their locks may have moved. Returns those that were not answered in time.
+/// again as long as there is time, as their locks may have moved, or may be moving. Returns those that were not
+/// answered in time.
 fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Leaving> {
-    /// The second time is for locks that had moved.
-    const TIMES: usize = 2;
-    for _ in 0..TIMES {
+    loop {
         leaving = release_at_once(leaving, limit);
         match leaving.first() {
             Some((entry, _)) if Moment::now() < limit && shared.route.lost(entry.server(), limit) => {}
-            _ => break,
+            _ => return leaving,
         }
     }
-    leaving
 }
 
 /// Sends these leaves to the server that has them, in parallel where there are several: one that hangs does not delay

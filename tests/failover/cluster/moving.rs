@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent_testkit::RedisCluster;
+use redis_concurrent_testkit::{RedisCluster, eventually, wait_until};
 
 use super::{home, key, patient};
-use crate::support::{Recorder, SOON, builder, connected, ms, pttl, queued, renewed_again};
+use crate::support::{LONG, Recorder, SOON, builder, connected, ms, pttl, queued, renewed_again};
 
 /// A lock whose slot moves while it is held and waited for: the hold goes with it, is renewed there, and the waiter
 /// is let in there.
@@ -73,6 +73,32 @@ fn a_slot_that_is_half_moved_is_unavailable_for_as_long_as_that_lasts() {
         waiting.join().unwrap();
     });
     assert_eq!(home(&cluster, name).port(), to.port());
+}
+
+/// `close` sends what it was refused again for as long as it may take.
+#[test]
+fn a_client_that_is_closed_while_a_slot_moves_releases_what_it_held_there() {
+    let cluster = RedisCluster::start(2).unwrap();
+    let mut names = (0..).map(|i| format!("closed {i}"));
+    // On a busy machine a move may take longer than `close`, but not each time.
+    let (to, name) = eventually(3 * LONG, || {
+        let name = names.next()?;
+        let (from, slot) = (home(&cluster, &name), cluster.slot_of(&key(&name)).unwrap());
+        let to = cluster.primaries().unwrap().into_iter().find(|node| node.port() != from.port())?;
+        let client = patient(&cluster).connect().unwrap();
+        let _guard = client.reentrant_lock(&name).lock_owned().unwrap();
+        cluster.begin_move(slot, &to).unwrap();
+        thread::scope(|scope| {
+            let asked = client.request_count();
+            let closing = scope.spawn(|| client.close());
+            // The leave and the map, twice.
+            wait_until(SOON, "it was refused twice", || client.request_count() >= asked + 4);
+            cluster.finish_move(slot, &to).unwrap();
+            closing.join().unwrap().is_ok()
+        })
+        .then_some((to, name))
+    });
+    assert!(!to.keys().unwrap().contains(&key(&name)));
 }
 
 #[test]
