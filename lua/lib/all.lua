@@ -17,6 +17,15 @@ local function leave(KEYS, ARGV)
 --@ leave
 end
 
+-- located(e) -> the error e as servers before 7.0 word one that no script caught: behind the line that raised it, which
+-- tells which key it is about.
+local function located(e)
+  -- This function's caller is the command of Redis that failed, or error(); the line is that of the caller of these.
+  local _, at = pcall(error, '', 4)
+  at = string.match(at, '^user_script:%d+: $')
+  return 'ERR Error running script (call to all): ' .. (at and '@' .. at or '') .. (type(e) == 'table' and e.err or e)
+end
+
 local EACH = 6 -- keys
 local operation = ARGV[1] == 'leave' and leave or acquire
 local answers, taken, at = {}, {}, 2
@@ -25,8 +34,8 @@ for i = 1, #KEYS / EACH do
   local args = {unpack(ARGV, at + 1, at + ARGV[at])}
   at = at + 1 + ARGV[at]
   -- An error here must not keep what was acquired before it, nor hold back what must leave after it.
-  local ok, answer, before = pcall(operation, keys, args)
-  if not ok then answer = {err = type(answer) == 'table' and answer.err or answer} end
+  local ok, answer, before = xpcall(function() return operation(keys, args) end, located)
+  if not ok then answer = {err = answer} end
   answers[i] = answer
   if operation == acquire then
     if type(answer) == 'table' and answer[1] ~= 1 then

@@ -3,7 +3,7 @@
 use std::thread;
 
 use redis_concurrent::observe::LossReason;
-use redis_concurrent::{Client, Error, ErrorKind, RedisLock};
+use redis_concurrent::{Client, Error, ErrorKind, MultiLock, RedisLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::both::both;
@@ -245,6 +245,31 @@ fn a_key_beside_the_locks_own_that_has_another_type_is_no_loss() {
         assert!(!lost.is_cancelled(), "{suffix}");
         server.flush_all().unwrap();
     }
+    assert!(counters.losses().is_empty());
+    nothing_stays(&server, &[&client]);
+}
+
+/// As for a lock alone, although the script for both catches the error of one.
+#[test]
+fn a_key_beside_a_lock_of_a_multi_lock_that_has_another_type_is_no_loss() {
+    let server = RedisServer::start().unwrap();
+    let counters = Counters::default();
+    let client = connected(|| lively(&server.url()).observer(counters.clone()));
+    let [one, other] = ["one", "other"].map(|name| client.reentrant_lock(name));
+    let both = MultiLock::new(&[&one, &other]);
+    let guard = both.lock().unwrap();
+    ask::<()>(&server, &["RPUSH", &format!("{}:queue", key("one")), "theirs"]);
+    for error in [
+        error_of(guard.unlock(), ErrorKind::OutcomeUnknown, "one"),
+        error_of(both.lock_with(SURELY), ErrorKind::WrongType, "one"),
+    ] {
+        assert!(format!("{error:#}").contains("ends in \":queue\""), "{error:#}");
+    }
+    wait_until(SURELY, "both are given back", || {
+        ask::<u64>(&server, &["EXISTS", &key("one"), &key("other")]) == 0
+    });
+    server.flush_all().unwrap();
+    drop((one, other, both));
     assert!(counters.losses().is_empty());
     nothing_stays(&server, &[&client]);
 }
