@@ -72,6 +72,7 @@ scenarios! {
     linger::its_time_is_up_as_it_is_used,
     renewer::it_ends_only_when_nothing_is_left,
     renewer::clients_come_and_go,
+    renewer::nothing_is_planned_for_a_hold_that_has_ended,
     renewer::a_release_that_got_lost_is_repeated,
     read_write::readers_and_writers_take_turns,
     read_write::a_writer_gives_up_as_it_is_granted,

@@ -81,6 +81,30 @@ pub(super) fn clients_come_and_go() {
     fixture::curtain(&server, &[comes]);
 }
 
+/// What is planned for a hold ends with it, and not with its lease, also if it ends while it is being looked at.
+pub(super) fn nothing_is_planned_for_a_hold_that_has_ended() {
+    let server = fixture::begin();
+    server.knows_scripts();
+    time::pass_when_quiet(Duration::from_secs(25));
+    let (process, threads) = (Process::new(), Threads::default());
+    let holder = process.clone();
+    threads.play("holder", move || {
+        let acquired = holder.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
+        time::pass(RENEW_EVERY);
+        holder.unlock(acquired).expect("no fault");
+    });
+    threads.bow();
+    let renewer = &process.shared.renewer;
+    let mut state = renewer.state.lock();
+    // So all replies have been read.
+    while !state.served.is_empty() {
+        renewer.ended.wait(&mut state);
+    }
+    assert!(state.schedule.is_empty(), "it is kept until its lease would have expired");
+    drop(state);
+    fixture::curtain(&server, &[process]);
+}
+
 /// The releasing thread does not wait for the repetition, and the next one does not wait for the lease.
 pub(super) fn a_release_that_got_lost_is_repeated() {
     let server = fixture::begin();

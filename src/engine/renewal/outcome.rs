@@ -93,7 +93,7 @@ impl Renewer {
         let next =
             next.filter(|(_, at)| self.move_look(&mut core, &task, *at, if done { *at } else { task.due }));
         carry_out(&task.entry, core, then);
-        let Some((until, _)) = next else { return };
+        let Some((until, _)) = next else { return self.forget(&task.entry, task.owner, task.at) };
         if done {
             let lag = sent.since(task.due);
             let lock = task.entry.clone();

@@ -51,7 +51,8 @@ impl Renewer {
         self.schedule(Task::new(entry.clone(), owner, TaskKind::Grant, at, due), before)
     }
 
-    /// Cancels the task at `due` of a grant that is over.
+    /// Cancels the task at `due` of a grant that is over, or has another look planned. The reply to a renewal finds that,
+    /// too: the grant may have ended before the look at its [end](TaskKind::End) was in the schedule.
     pub(crate) fn forget(&self, entry: &LockEntry, owner: u64, due: Moment) {
         let planned = self.state.lock().schedule.remove(&(due, entry.shared.id, owner));
         drop(planned);
@@ -119,7 +120,9 @@ impl Renewer {
         if let TaskKind::Leave(_) = task.what {
             return self.put_back(Task { at, ..task }, None);
         }
-        self.move_look(&mut task.entry.core.lock(), &task, at, task.due);
+        if !self.move_look(&mut task.entry.core.lock(), &task, at, task.due) {
+            self.forget(&task.entry, task.owner, task.at);
+        }
     }
 
     /// Schedules another look at a task's grant, for `at`, that was `due` first. Returns `false`, and does nothing, if the

@@ -41,25 +41,21 @@ impl Renewer {
             let mut state = self.state.lock();
             let now = Moment::now();
             let next = state.next();
+            if next.is_some() {
+                idle_since = None;
+            }
             if next.is_some_and(|next| next <= now) {
                 let due = state.take_due(now);
-                idle_since = None;
                 state.wakes_at = Moment::default();
                 drop(state);
                 returns = self.round(due, now);
                 continue;
             }
             // The thread ends after one period without work, or at once if no client is left.
-            let next = match next {
-                Some(next) => {
-                    idle_since = None;
-                    next
-                }
-                None => {
-                    let period = state.lines.values().map(|l| l.renew_every).max().unwrap_or_default();
-                    idle_since.get_or_insert(now).after(period)
-                }
-            };
+            let next = next.unwrap_or_else(|| {
+                let period = state.lines.values().map(|l| l.renew_every).max().unwrap_or_default();
+                idle_since.get_or_insert(now).after(period)
+            });
             if next <= now {
                 state.running = false;
                 self.ended.notify_all();
