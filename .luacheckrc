@@ -14,7 +14,7 @@ files['partitions/src/*.lua'] = rule
 -- The operations see the queue too; and a part's locals are for the parts that come after it.
 files['lua/lib/*.lua'] = {
   globals = {'kind', 'rest', 'others_wait'},
-  read_globals = {'K', 'F', 'call', 'now', 'number', 'foreign_key', 'fetch', 'fmt', 'waiting', 'silent', 'steadily', 'dead', 'drop', 'tombstone',
+  read_globals = {'K', 'F', 'call', 'now', 'number', 'foreign_key', 'fetch', 'fmt', 'waiting', 'unpacked', 'silent', 'steadily', 'dead', 'drop', 'tombstone',
     'admit_waiters', 'inbox', 'left_to', 'let_in', 'keeps', 'CLASS', 'STEP', 'lifetime',
     'has_tombstone', 'last', 'carried', 'try', 'share', 'join', 'tell', 'sharded', 'deaf', 'enqueue',
     'signal', 'forget_signalled', 'pass_on', 'wanted', 'has_waiters', 'pass_lapsed', 'after', 'carry_on', 'behind_all', 'ranked', 'scored', 'arrived', 'place', 'remain', 'busy', 'stay', 'behind', 'is_inside'},

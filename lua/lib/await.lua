@@ -17,7 +17,8 @@ if F[5] == 'wait' and from ~= '' and from ~= F[1] and kind.occupant() == from th
   local ok, p = pcall(cmsgpack.unpack, first and it[3])
   ok = first and ok and type(p) == 'table' and p[8] and string.byte(first, -1) ~= 126
   -- If the hold that ends was the last to come by a signal, the next one that does is remembered in its place.
-  local by_signal = ok and p[6] and it[2] and cmsgpack.unpack(it[2])[1] == from
+  local known, by = pcall(cmsgpack.unpack, it[2])
+  local by_signal = ok and p[6] and known and type(by) == 'table' and by[1] == from
   local behind = redis.pcall('ZREVRANGEBYLEX', K[6], '(' .. F[10] .. '}', '[' .. F[10] .. '|', 'LIMIT', '0', '1')
   if (ok or not (first or head.err)) and not (behind.err or it[1]) and (by_signal or not it[2])
     and not call('ZSCORE', K[5], F[1]) then
@@ -29,7 +30,7 @@ if F[5] == 'wait' and from ~= '' and from ~= F[1] and kind.occupant() == from th
     if listening[2] and (not first or listening[4] > 0 and us - p[2] <= p[3] * 1000) then
       last = last or redis.pcall('SET', K[4], n, 'PX', '7200000', 'GET') or '0'
       if (tonumber(last) or us) < us then
-        local since = string.format('%016.0f', math.max(us, (string.match(behind[1] or '|-1|', '|(-?%d+)|[^|]*$') + 1)))
+        local since = string.format('%016.0f', math.max(us, (string.match(behind[1] or '', '|(%d+)|[^|]*$') or -1) + 1))
         local w = {owner = F[1], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], condition = F[10],
           since = since, priority = tonumber(F[11])}
         local least, steady, new = lifetime(w), us, false

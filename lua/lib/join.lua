@@ -98,7 +98,7 @@ end
 local function threads_beside(w)
   local n, owners = 0, call('ZRANGE', K[2], 0, 999)
   for i, position in ipairs(owners[1] and call('HMGET', K[3], unpack(owners)) or {}) do
-    local p = position and owners[i] ~= w.owner and cmsgpack.unpack(position)
+    local p = owners[i] ~= w.owner and unpacked(position)
     if p and now() - p[2] <= p[3] * 1000 then n = n + (string.match(p[5] or '', '^%d+') or 1) end
   end
   return n

@@ -18,11 +18,16 @@ local rest = 30
 -- Once `rest` is spent: whether a waiter was told to continue.
 local carried
 
+-- unpacked(text) -> the table that was packed | nil: none was, or the text is another program's, and counts as none
+local function unpacked(text)
+  local ok, it = pcall(cmsgpack.unpack, text)
+  return ok and type(it) == 'table' and it or nil
+end
+
 -- waiting(owner) -> the request (w) of a position | nil
 local function waiting(owner)
-  local position = call('HGET', K[3], owner)
-  if position then
-    local p = cmsgpack.unpack(position)
+  local p = unpacked(call('HGET', K[3], owner))
+  if p then
     return {owner = owner, lease = p[1], heartbeat = p[2], waiter_timeout = p[3], args = p[4], record = p[5], from = '',
       condition = p[6], since = p[7], steady = p[8], priority = p[9]}
   end
@@ -56,7 +61,7 @@ local function dead(w)
   for _, owner in ipairs(call('ZRANGE', K[2], 0, 31)) do owners[#owners + 1] = owner end
   for _, member in ipairs(call('ZRANGE', K[6], 0, 31)) do owners[#owners + 1] = string.match(member, '[^|]*$') end
   for i, position in ipairs(call('HMGET', K[3], unpack(owners))) do
-    local p = position and cmsgpack.unpack(position)
+    local p = unpacked(position)
     local gap = p and (now() - p[2]) / 1000 / p[3]
     if p and proves(p, gap) then
       witness = p
@@ -183,10 +188,10 @@ end
 -- per script.
 local looked
 local function pass_lapsed()
-  local it = not looked and call('HGET', K[3], 'signalled')
+  local it = not looked and unpacked(call('HGET', K[3], 'signalled'))
   looked = true
   if not it then return end
-  local owner, condition, ends = unpack(cmsgpack.unpack(it))
+  local owner, condition, ends = unpack(it)
   local ms, left = ends - now() / 1000, kind.load(owner)
   if left and left <= ms + 50 then return end
   local w, more

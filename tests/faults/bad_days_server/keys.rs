@@ -274,6 +274,34 @@ fn a_key_beside_a_lock_of_a_multi_lock_that_has_another_type_is_no_loss() {
     nothing_stays(&server, &[&client]);
 }
 
+/// A text that no script of ours wrote: its waiter queues again, and there is no signal to be passed on.
+#[test]
+fn a_text_among_the_positions_and_the_conditions_counts_as_none() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server.url()), connected(|| lively(&server.url())));
+    let beside = |suffix: &str| format!("{}:{suffix}", key("it"));
+    let (queue, positions, conditions) = (beside("queue"), beside("positions"), beside("conditions"));
+    let lock = client.reentrant_lock("it");
+    let guard = lock.lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| other.reentrant_lock("it").lock().unwrap().unlock());
+        let first = || ask::<Vec<String>>(&server, &["ZRANGE", &queue, "0", "0"]);
+        wait_until(SURELY, "a queue position", || !first().is_empty());
+        ask::<()>(&server, &["HSET", &positions, &first()[0], "theirs"]);
+        guard.unlock().unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+
+    let spoilt = [["HSET", &positions, "signalled", "theirs"], ["ZADD", &conditions, "0", "room|theirs"]];
+    for words in spoilt {
+        let mut guard = lock.lock().unwrap();
+        ask::<()>(&server, &words);
+        assert!(!lock.condition("room").wait_with(&mut guard, ms(50)).unwrap(), "{words:?}");
+        guard.unlock().unwrap();
+        server.flush_all().unwrap();
+    }
+}
+
 both! {
     a_hold_whose_key_is_taken_away_is_lost_by_the_next_renewal;
     an_unlock_finds_out_that_the_key_was_taken_away;
