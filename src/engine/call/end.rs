@@ -76,9 +76,9 @@ pub(crate) fn end(entry: &Arc<LockEntry>, ticket: Ticket, how: How<'_>) -> Resul
 /// Asks again while Redis does not reply, for as long as a call without a deadline tolerates that.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` if the hold was over before. `OutcomeUnknown` if Redis did not reply: if the
-/// update was not applied, the hold is given back in the background. `Unavailable` if no request was sent;
-/// the hold is given back then, too. `NotReplicated` if the update was applied, and too few replicas have it.
+/// `LeaseLost` or `Closed` if the hold was over before. `OutcomeUnknown` if Redis did not reply, or the script
+/// failed halfway: if the update was not applied, the hold is given back in the background. `Unavailable` if no
+/// request was sent; the hold is given back then, too. `NotReplicated` if the update was applied, and too few replicas have it.
 fn by_update(
     entry: &Arc<LockEntry>,
     ticket: Ticket,
@@ -119,8 +119,7 @@ fn by_update(
             Err(failure) => failure,
         };
         // Where Redis rejects the WAIT, the update before it was applied.
-        unanswered |= matches!(failure, Failure::Unanswered(_))
-            || replicas.is_some() && !matches!(failure, Failure::Unsent(_));
+        unanswered |= failure.may_have_run() || replicas.is_some() && !matches!(failure, Failure::Unsent(_));
         let now = Moment::now();
         if failure.is_final() || until <= now.after(pause) || shared.is_closed() {
             break failure;
@@ -132,10 +131,9 @@ fn by_update(
     lock(entry)?.lock_state.doubt(owner, began, shared.config.lease);
     let ended = replaced(entry, ticket);
     if unanswered {
-        let unknown = ErrorKind::OutcomeUnknown.because(
-            "the update may or may not have been applied; if not, the hold is released in the background",
-        );
-        return Err(entry.error(unknown.caused_by(failure.error())));
+        let why =
+            "the update may or may not have been applied; if not, the hold is released in the background";
+        return Err(entry.error(ErrorKind::OutcomeUnknown.because(why).caused_by(failure.error())));
     }
     ended.and(Err(entry.error(failure.error())))
 }

@@ -158,7 +158,8 @@ pub(crate) const UNKNOWN: &str = "the change may or may not have been made";
 /// rule's reply. Blocks for the command timeout at most.
 ///
 /// # Errors
-/// `OutcomeUnknown` if Redis did not reply: the update may have been applied, or may still be.
+/// `OutcomeUnknown` if Redis did not reply, or stopped the script halfway: the update may have been applied, or may
+/// still be.
 pub(crate) fn update(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>, Error> {
     let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;

@@ -33,8 +33,11 @@ pub(in crate::engine) fn revoked(entry: &Arc<LockEntry>, owner: u64) -> Error {
 
 /// Returns the error of a request without a usable reply, or without any, which `may` have been executed.
 pub(crate) fn failed(failure: Failure, may: &'static str) -> Error {
+    let unknown = |e| ErrorKind::OutcomeUnknown.because(may).caused_by(e);
     match failure {
-        Failure::Unanswered(e) => ErrorKind::OutcomeUnknown.because(may).caused_by(e),
+        Failure::Unanswered(e) => unknown(e),
+        // What a script wrote before Redis stopped it stays. (An error in a rule is its author's to read.)
+        Failure::Never(e) if matches!(e.kind(), ErrorKind::WrongType | ErrorKind::Unavailable) => unknown(e),
         failure => failure.error(),
     }
 }

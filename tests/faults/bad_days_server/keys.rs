@@ -3,6 +3,7 @@
 use std::thread;
 
 use redis_concurrent::observe::LossReason;
+use redis_concurrent::once::Begun;
 use redis_concurrent::{Client, Error, ErrorKind, MultiLock, RedisLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
@@ -300,6 +301,29 @@ fn a_text_among_the_positions_and_the_conditions_counts_as_none() {
         guard.unlock().unwrap();
         server.flush_all().unwrap();
     }
+}
+
+/// What an update wrote before it met such a key stays.
+#[test]
+fn an_update_that_meets_a_key_of_another_type_may_have_been_made() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server.url());
+    let queue = |name: &str| format!("{}:queue", key(name));
+    let spoil = |name: &str| ask::<()>(&server, &["RPUSH", &queue(name), "theirs"]);
+    let is_unknown = |outcome: Result<(), Error>, name: &str| {
+        let error = error_of(outcome, ErrorKind::OutcomeUnknown, name);
+        assert!(format!("{error:#}").contains("ends in \":queue\""), "{error:#}");
+        ask::<()>(&server, &["DEL", &queue(name)]);
+    };
+    let permits = client.semaphore("permits");
+    spoil("permits");
+    is_unknown(permits.set_permits(2), "permits");
+    assert_eq!(permits.available().unwrap(), 2);
+    let once = client.once("work");
+    let Begun::Yours(attempt) = once.begin().unwrap() else { panic!("it is new") };
+    spoil("work");
+    is_unknown(attempt.done("it"), "work");
+    assert!(matches!(once.begin().unwrap(), Begun::Done(answer) if answer == "it"));
 }
 
 both! {
