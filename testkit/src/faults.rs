@@ -25,6 +25,8 @@ pub(super) enum Reply {
     /// In two halves, each after this time.
     Split(Duration),
     Lose,
+    /// Lost, as is all that comes after it.
+    Silence,
     /// Lost, and the connection is closed.
     Cut,
 }
@@ -64,6 +66,8 @@ pub(super) struct Faults {
     pub(super) cut_at_request: usize,
     pub(super) cut_at_reply: usize,
     pub(super) lose_replies: usize,
+    /// How many connections are still to fall silent.
+    pub(super) silence: usize,
     /// Replies that contain these bytes are always lost; if empty, none are.
     pub(super) deaf_to: Vec<u8>,
     /// How often held requests have been released so far.
@@ -112,6 +116,8 @@ impl Faults {
             Reply::Forward
         } else if take(&mut self.lose_replies) {
             Reply::Lose
+        } else if take(&mut self.silence) {
+            Reply::Silence
         } else if self.delay > Duration::ZERO {
             Reply::Delay(self.delay)
         } else if self.split > Duration::ZERO {

@@ -120,9 +120,17 @@ impl Proxy {
         self.set(|faults| faults.narrow(bytes));
     }
 
-    /// Discards the next `n` reply chunks; the connections stay open. Replaces an earlier count.
+    /// Discards the next `n` reply chunks; the connections stay open, and go on. No network does that: where a request
+    /// may be sent before the last one's reply is read, the next reply would be taken for it. See
+    /// [`silence`](Self::silence). Replaces an earlier count.
     pub fn swallow_replies(&self, n: usize) {
         self.set(|faults| faults.lose_replies = n);
+    }
+
+    /// On the next `n` connections on which a reply comes, discards it and all that follow; they stay open. Replaces an
+    /// earlier count.
+    pub fn silence(&self, n: usize) {
+        self.set(|faults| faults.silence = n);
     }
 
     /// Discards every reply chunk that contains these bytes, whether or not it replies to anything: a message

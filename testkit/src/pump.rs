@@ -168,6 +168,7 @@ fn pass_requests(shared: &Shared, link: &Link, server: &TcpStream) {
 fn pass_replies(shared: &Shared, link: &Link, server: &TcpStream) {
     let mut buffer = vec![0; CHUNK];
     let mut drain_end = None;
+    let mut silent = false;
     loop {
         let chunk = match read(server, &mut buffer) {
             Progress::Some(0) => break,
@@ -183,7 +184,7 @@ fn pass_replies(shared: &Shared, link: &Link, server: &TcpStream) {
                 return;
             }
         }
-        if chunk.is_empty() {
+        if chunk.is_empty() || silent {
             continue;
         }
         let over = || shared.ended() || link.is_cut();
@@ -200,6 +201,10 @@ fn pass_replies(shared: &Shared, link: &Link, server: &TcpStream) {
                 rest = second;
             }
             Reply::Lose => continue,
+            Reply::Silence => {
+                silent = true;
+                continue;
+            }
             Reply::Cut => {
                 link.cut();
                 return;

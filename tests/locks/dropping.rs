@@ -332,7 +332,7 @@ fn storm(connections: u32) {
             match random.below(7) {
                 0 => proxy.delay(random.micros(3_000)),
                 1 => proxy.split_replies(random.micros(2_000)),
-                2 => proxy.swallow_replies(1),
+                2 => proxy.silence(1),
                 3 => proxy.swallow_next_reply_and_reset(),
                 4 => proxy.reset_before_next_request(),
                 5 => proxy.cut_all(),

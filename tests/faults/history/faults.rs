@@ -44,7 +44,7 @@ pub fn strike(fixture: &Fixture, trouble: Trouble) {
             locks.cont().unwrap();
         }
         Trouble::CutProxy => proxy.cut_all(),
-        Trouble::SwallowReplies(n) => with_proxy(fixture, ARMED, || proxy.swallow_replies(n)),
+        Trouble::Silence(n) => with_proxy(fixture, ARMED, || proxy.silence(n)),
         Trouble::SwallowRepliesAndReset(n) => {
             with_proxy(fixture, ARMED, || (0..n).for_each(|_| proxy.swallow_next_reply_and_reset()));
         }

@@ -51,7 +51,7 @@ pub enum Trouble {
     },
     /// SIGSTOP of the server for this time.
     Freeze(Duration),
-    SwallowReplies(usize),
+    Silence(usize),
     SwallowRepliesAndReset(usize),
     ResetBeforeRequests(usize),
     CutProxy,
@@ -115,7 +115,7 @@ impl Trouble {
             Trouble::Restart { crash: true, down: random.micros(500_000) },
             Trouble::Restart { crash: false, down: random.micros(500_000) },
             Trouble::Freeze(random.micros(1_200_000)),
-            Trouble::SwallowReplies(some(random)),
+            Trouble::Silence(some(random)),
             Trouble::SwallowRepliesAndReset(some(random)),
             Trouble::ResetBeforeRequests(some(random)),
             Trouble::CutProxy,
@@ -132,9 +132,9 @@ impl Trouble {
             | Trouble::Delay(_, time)
             | Trouble::HoldBack(time)
             | Trouble::BlackHole(time) => time,
-            Trouble::SwallowReplies(_)
-            | Trouble::SwallowRepliesAndReset(_)
-            | Trouble::ResetBeforeRequests(_) => ARMED,
+            Trouble::Silence(_) | Trouble::SwallowRepliesAndReset(_) | Trouble::ResetBeforeRequests(_) => {
+                ARMED
+            }
             _ => Duration::ZERO,
         }
     }

@@ -48,6 +48,20 @@ fn swallowed_replies_are_lost_and_the_connection_goes_on() {
 }
 
 #[test]
+fn a_silent_connection_says_nothing_any_more() {
+    let (server, proxy, _) = behind_proxy();
+    let mut raw = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+    raw.set_read_timeout(Some(SHORT)).unwrap();
+    proxy.silence(1);
+    raw.write_all(b"INCR n\r\n").unwrap();
+    wait_until(LONG, "the reply is lost", || proxy.struck() == 1);
+    raw.write_all(b"INCR n\r\n").unwrap();
+    wait_until(LONG, "the second is executed", || counter(&server) == Some(2));
+    assert!(raw.read(&mut [0; 64]).is_err());
+    assert_eq!(ping(&mut connect(&proxy.url()).unwrap()).unwrap(), "PONG");
+}
+
+#[test]
 fn a_swallowed_reply_with_reset_was_executed() {
     let (server, proxy, mut connection) = behind_proxy();
     proxy.swallow_next_reply_and_reset();
