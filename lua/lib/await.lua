@@ -17,8 +17,9 @@ if F[5] == 'wait' and from ~= '' and from ~= F[1] and kind.occupant() == from th
   local ok, p = pcall(cmsgpack.unpack, first and it[3])
   ok = first and ok and type(p) == 'table' and p[8] and string.byte(first, -1) ~= 126
   -- If the hold that ends was the last to come by a signal, the next one that does is remembered in its place.
-  local known, by = pcall(cmsgpack.unpack, it[2])
-  local by_signal = ok and p[6] and known and type(by) == 'table' and by[1] == from
+  local known, by
+  if ok and p[6] and it[2] then known, by = pcall(cmsgpack.unpack, it[2]) end
+  local by_signal = known and type(by) == 'table' and by[1] == from
   local behind = redis.pcall('ZREVRANGEBYLEX', K[6], '(' .. F[10] .. '}', '[' .. F[10] .. '|', 'LIMIT', '0', '1')
   if (ok or not (first or head.err)) and not (behind.err or it[1]) and (by_signal or not it[2])
     and not call('ZSCORE', K[5], F[1]) then

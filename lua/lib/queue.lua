@@ -20,6 +20,7 @@ local carried
 
 -- unpacked(text) -> the table that was packed | nil: none was, or the text is another program's, and counts as none
 local function unpacked(text)
+  if not text then return nil end
   local ok, it = pcall(cmsgpack.unpack, text)
   return ok and type(it) == 'table' and it or nil
 end
