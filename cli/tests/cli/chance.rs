@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::fixture::{LONG, PROGRAM, Started, done};
+use crate::fixture::{LONG, PROGRAM, Started, done, kill};
 use crate::inherits::namespaces;
 use crate::terminal::OnTerminal;
 
@@ -146,6 +146,7 @@ impl Drawn {
 
     fn signal(&self, name: &str, group: bool) {
         if let Some(target) = self.target(group) {
+            // It may have ended meanwhile.
             kill(name, &target);
         }
     }
@@ -171,11 +172,6 @@ impl Drawn {
             Place::Terminal(it) => it.end(),
         }
     }
-}
-
-/// It may have ended meanwhile.
-fn kill(name: &str, pid: &str) {
-    drop(Command::new("kill").args(["-s", name, "--", pid]).output());
 }
 
 #[test]
@@ -269,10 +265,10 @@ fn contend(size: usize, options: &[&str], numbers: &[&str]) {
             }
             7 => {
                 let (target, stop, pause) = (crowd[one].target(group), chance.of(&STOPS), chance.pause());
-                target.iter().for_each(|it| kill(stop, it));
+                target.iter().for_each(|it| _ = kill(stop, it));
                 thread::park_timeout(pause);
                 // The process in front may have ended meanwhile, and its caller still be stopped.
-                target.iter().for_each(|it| kill("CONT", it));
+                target.iter().for_each(|it| _ = kill("CONT", it));
             }
             _ => match &mut crowd[one].place {
                 Place::Plain(_) => crowd[one].signal(chance.of(&["INT", "HUP"]), group),

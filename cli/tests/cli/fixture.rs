@@ -160,9 +160,14 @@ fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
 
 /// Sends a signal by its name.
 pub fn signal(pid: u32, name: &str) {
-    let sent =
-        Command::new("sh").args(["-c", r#"kill -s "$1" -- "$2""#, "sh", name, &pid.to_string()]).status();
-    assert!(sent.unwrap().success(), "{name} to {pid}");
+    assert!(kill(name, &pid.to_string()), "{name} to {pid}");
+}
+
+/// Sends a signal, by its name or number, to a process, or to the group whose id comes after a `-`. Returns whether there
+/// was one. It is the shell that does it: not every system has a program `kill`.
+pub fn kill(signal: &str, target: &str) -> bool {
+    let sent = Command::new("sh").args(["-c", r#"kill -s "$1" -- "$2""#, "sh", signal, target]).output();
+    sent.unwrap().status.success()
 }
 
 /// Whether a process with this id runs, and is not a zombie.

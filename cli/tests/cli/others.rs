@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis_concurrent_testkit::wait_until;
 
-use crate::fixture::{LONG, PROGRAM, Started, is_alive, line_of, shared, signal};
+use crate::fixture::{LONG, PROGRAM, Started, is_alive, kill, line_of, shared, signal};
 use crate::signals::says_its_pid;
 
 /// In this order: the wrapper is killed; it gets SIGTERM; it gets it while the command is stopped; the command is
@@ -53,10 +53,6 @@ fn begins(wrapper: &[&str], ignores: &str, file: &Path) -> (Started, u32) {
     (it, pid)
 }
 
-fn kill(pid: u32) {
-    let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).output();
-}
-
 /// Returns the row of this wrapper.
 fn seen(wrapper: &[&str], row: [&str; 6]) -> [String; 6] {
     let folder = tempfile::tempdir().unwrap();
@@ -70,7 +66,7 @@ fn seen(wrapper: &[&str], row: [&str; 6]) -> [String; 6] {
         }
         it.signal(name);
         let dies = comes(says == "dies", || !is_alive(pid));
-        kill(pid);
+        kill("KILL", &pid.to_string());
         if dies { "dies" } else { "lives" }.to_owned()
     };
     let stopped = {
@@ -78,7 +74,7 @@ fn seen(wrapper: &[&str], row: [&str; 6]) -> [String; 6] {
         signal(pid, "STOP");
         let stops = comes(row[3] == "stops", || is_stopped(it.pid()));
         it.signal("CONT");
-        kill(pid);
+        kill("KILL", &pid.to_string());
         if stops { "stops" } else { "runs" }.to_owned()
     };
     let death = |ignores: &str| {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use redis_concurrent_testkit::wait_until;
 
-use crate::fixture::{LONG, PROGRAM, Started, client, done, is_alive, line_of, program, run, shared};
+use crate::fixture::{LONG, PROGRAM, Started, client, done, is_alive, kill, line_of, program, run, shared};
 
 /// A script that writes its process id to this file.
 pub fn says_its_pid(file: &Path, then: &str) -> String {
@@ -138,8 +138,7 @@ fn whatever_signal_it_gets_it_ends_with_its_command_or_neither_does() {
             println!("{name}");
             let pid: u32 = line_of(&file).parse().unwrap();
             let to = format!("{group}{}", it.pid());
-            let sent = std::process::Command::new("kill").args([&format!("-{n}"), "--", &to]).status();
-            assert!(sent.unwrap().success());
+            assert!(kill(&n.to_string(), &to));
             if does_not.contains(n) {
                 assert!(is_alive(pid) && !it.has_ended());
                 it.signal("TERM");
