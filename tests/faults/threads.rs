@@ -1,5 +1,7 @@
 //! A process that may not start threads: errors, and no panic.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -14,7 +16,14 @@ const URL: &str = "SERVER_URL";
 /// Plays `role` in a process of its own, with an ordinary user's rights: limits do not hold for root.
 fn play(role: &str, program: &[&str]) {
     let server = RedisServer::start().unwrap();
-    let this = std::env::current_exe().unwrap();
+    // This program may be where that user may not go: below root's home, for example. (Another process writes the copy:
+    // a file that this one writes may be busy for longer, in a child of another test.)
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let this = folder.path().join("faults");
+    let mut copy = Command::new("install");
+    copy.args(["-m", "755"]).arg(std::env::current_exe().unwrap()).arg(&this);
+    assert!(copy.status().unwrap().success());
     let mut command = Command::new("timeout");
     command.arg("60").args(program).arg(this);
     command.args([role, "--exact", "--nocapture", "--include-ignored", "--test-threads=1"]);
