@@ -78,7 +78,8 @@ pub(crate) fn end(entry: &Arc<LockEntry>, ticket: Ticket, how: How<'_>) -> Resul
 /// # Errors
 /// `LeaseLost` or `Closed` if the hold was over before. `OutcomeUnknown` if Redis did not reply, or the script
 /// failed halfway: if the update was not applied, the hold is given back in the background. `Unavailable` if no
-/// request was sent; the hold is given back then, too. `NotReplicated` if the update was applied, and too few replicas have it.
+/// request was sent; the hold is given back then, too. `NotReplicated` if the update was applied, and too few
+/// replicas have it.
 fn by_update(
     entry: &Arc<LockEntry>,
     ticket: Ticket,
@@ -99,7 +100,7 @@ fn by_update(
     lock(entry)?.lock_state.exchange(owner);
     let until = began.after(shared.config.unreachable_timeout.min(LONGEST));
     let wait = Wait::until_moment(until);
-    let (mut pause, mut unanswered) = (PAUSES.0, false);
+    let (mut pause, mut unknown) = (PAUSES.0, false);
     let failure = loop {
         let now = Moment::now();
         let answer = match replicas {
@@ -119,7 +120,7 @@ fn by_update(
             Err(failure) => failure,
         };
         // Where Redis rejects the WAIT, the update before it was applied.
-        unanswered |= failure.may_have_run() || replicas.is_some() && !matches!(failure, Failure::Unsent(_));
+        unknown |= failure.may_have_run() || replicas.is_some() && !matches!(failure, Failure::Unsent(_));
         let now = Moment::now();
         if failure.is_final() || until <= now.after(pause) || shared.is_closed() {
             break failure;
@@ -130,7 +131,7 @@ fn by_update(
     // The owner leaves in the background, with a tombstone: a copy still in flight has no effect then.
     lock(entry)?.lock_state.doubt(owner, began, shared.config.lease);
     let ended = replaced(entry, ticket);
-    if unanswered {
+    if unknown {
         let why =
             "the update may or may not have been applied; if not, the hold is released in the background";
         return Err(entry.error(ErrorKind::OutcomeUnknown.because(why).caused_by(failure.error())));
