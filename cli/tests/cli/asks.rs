@@ -389,8 +389,11 @@ pub fn in_a_deadlock<R>(url: &str, does: impl FnOnce() -> R) -> R {
                 thread::scope(|scope| {
                     scope.spawn(|| drop(lock.write_lock().lock_with(wait())));
                     let queued = || lock.write_lock().queue_length().unwrap() > 0;
-                    wait_until(LONG, "a writer waits", queued);
-                    drop(lock.read_lock().lock_with(wait()));
+                    // A writer whose process stalls for a waiter timeout is passed over, and enqueues again.
+                    while !stop.is_cancelled() {
+                        wait_until(LONG, "a writer waits", queued);
+                        drop(lock.read_lock().lock_with(wait()));
+                    }
                 });
             });
             reads.unwrap();
