@@ -80,12 +80,12 @@ impl Voter {
     /// Why the server that replied does not count: if it was not at its address for a whole lease, it may know
     /// nothing of what was granted to others there.
     pub(super) fn rejects(&self, server: Option<&ServerInfo>, lease: Duration, now: Moment) -> Option<Error> {
-        let Some((server, up_since)) = server.and_then(|server| Some((server, server.up_since?))) else {
+        let Some(server) = server.filter(|it| it.run_id.is_some() || it.up_since.is_some()) else {
             let why = "the server does not report its uptime (INFO server)";
-            return Some(Error::new(ErrorKind::Unavailable, "").because(why));
+            return Some(ErrorKind::Unavailable.because(why));
         };
         connected(&self.shared, &self.server, server);
-        let since = self.server.known.serves_since(server.run_id.as_deref(), up_since, Moment::now());
+        let since = self.server.known.serves_since(server, Moment::now());
         self.health.lock().since = Some(since);
         young(since, lease, now)
     }

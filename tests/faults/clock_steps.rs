@@ -2,6 +2,7 @@
 
 mod apart;
 mod clock;
+mod several;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;

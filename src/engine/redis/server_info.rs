@@ -69,15 +69,16 @@ impl LastServer {
         self.run.lock().as_ref().filter(|run| Some(&*run.id) == run_id).map(|run| run.found)
     }
 
-    /// Returns since when this client's server has been this run of it, as far as is known, which was up by
-    /// `up_since` and was heard at `received`. Where another one was before, it may have been up for long without
-    /// a request from those who share the address: what counts is when it was found there.
-    pub(crate) fn serves_since(&self, run_id: Option<&str>, up_since: Moment, received: Moment) -> Moment {
-        match (&*self.run.lock(), run_id) {
-            (Some(run), Some(id)) if run.id != id => received,
+    /// Returns since when this client's server has been this run of it, as far as is known; it said so at `received`.
+    /// Where another one was before, it may have been up for long without a request from those who share the address:
+    /// what counts is when it was found there. So it is if its clock was set back to before its start, which leaves
+    /// it without an uptime.
+    pub(crate) fn serves_since(&self, server: &ServerInfo, received: Moment) -> Moment {
+        match (&*self.run.lock(), &server.run_id) {
+            (Some(run), Some(id)) if run.id != *id => received,
             (Some(run), Some(_)) if run.succeeds => run.found,
-            (Some(run), Some(_)) => run.found.min(up_since),
-            _ => up_since,
+            (Some(run), Some(_)) => server.up_since.unwrap_or(run.found).min(run.found),
+            _ => server.up_since.unwrap_or(received),
         }
     }
 }

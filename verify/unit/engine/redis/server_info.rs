@@ -27,13 +27,18 @@ fn another_server_is_one_that_says_so() {
 fn another_server_serves_since_it_was_found() {
     let last = LastServer::default();
     let at = |n| Moment::default().after(Duration::from_secs(n));
-    let found = |id: &str, n| {
-        last.is_another(&ServerInfo { run_id: Some(id.to_owned()), ..ServerInfo::default() }, at(n));
+    let up_since = |id: Option<&str>, up_since| ServerInfo {
+        run_id: id.map(str::to_owned),
+        up_since,
+        ..ServerInfo::default()
     };
-    let serves = |id| last.serves_since(id, at(1), at(9));
+    let found = |id, n| last.is_another(&up_since(Some(id), None), at(n));
+    let serves = |id| last.serves_since(&up_since(id, Some(at(1))), at(9));
+    let without_uptime = |id| last.serves_since(&up_since(Some(id), None), at(9));
     assert_eq!(serves(Some("a")), at(1), "none was there before");
     found("a", 5);
     assert_eq!((serves(Some("a")), serves(Some("b")), serves(None)), (at(1), at(9), at(1)));
+    assert_eq!((without_uptime("a"), without_uptime("b")), (at(5), at(9)));
     found("b", 6);
     assert_eq!((serves(Some("b")), serves(Some("a"))), (at(6), at(9)));
     found("a", 7);
