@@ -54,6 +54,33 @@ fn connections_that_were_closed_while_they_rested_cost_nothing() {
     fixture.await_held_on(0);
 }
 
+/// It replies to everything but scripts and writes, as during a planned failover.
+#[test]
+fn a_server_that_pauses_writes_costs_the_node_timeout_once() {
+    const NODE_TIMEOUT: Duration = ms(1000);
+    let fixture = Fixture::of(3);
+    let lock = fixture.red().with_node_timeout(NODE_TIMEOUT).lock(NAME);
+    let tell = |command: &[&str]| {
+        let mut redis = fixture.servers[0].connection().unwrap();
+        redis::cmd("CLIENT").arg(command).exec(&mut redis).unwrap();
+    };
+    drop(fixture.by_all(|| lock.lock().unwrap()));
+    tell(&["PAUSE", "600000", "WRITE"]);
+    let took = || {
+        // The thread that asks whether it is back has a reply meanwhile, if it gets one.
+        std::thread::sleep(ms(50));
+        let began = Instant::now();
+        drop(lock.lock().unwrap());
+        began.elapsed()
+    };
+    let all: Vec<Duration> = (0..6).map(|_| took()).collect();
+    // On a busy machine another one may take as long.
+    assert!(all.iter().filter(|took| **took >= NODE_TIMEOUT).count() <= 2, "{all:?}");
+    tell(&["UNPAUSE"]);
+    wait_until(LONG, "it is asked again", || lock.lock().is_ok_and(|guard| guard.servers() == 3));
+    fixture.nothing_stays();
+}
+
 #[test]
 fn pain_27_too_few_servers_are_unavailable_and_each_is_named() {
     let fixture = Fixture::five();
