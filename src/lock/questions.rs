@@ -86,8 +86,7 @@ impl<K: Kind> RedisLock<K> {
     pub fn hold_count(&self) -> usize {
         let (thread, now) = (this_thread(), Moment::now());
         let held = |entry: &Arc<LockEntry>| {
-            let here = entry.shared.same_process().and_then(|()| lock_at(entry, now));
-            here.map_or(0, |core| core.lock_state.hold_count(thread, now))
+            lock_at(entry, now).map_or(0, |core| core.lock_state.hold_count(thread, now))
         };
         self.entries().iter().map(held).sum()
     }
@@ -213,8 +212,7 @@ impl<K: Kind> RedisLock<K> {
 
 /// The number of threads of this process that wait at this entry. None of them is in a forked child.
 fn queued(entry: &Arc<LockEntry>) -> usize {
-    let here = entry.shared.same_process().and_then(|()| lock(entry));
-    here.map_or(0, |core| core.lock_state.local_queue_length())
+    lock(entry).map_or(0, |core| core.lock_state.local_queue_length())
 }
 
 impl<K: Kind> RedisLock<K> {
