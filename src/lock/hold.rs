@@ -66,19 +66,6 @@ impl<K: Kind> Hold<K> {
         let _ = engine::call::end(&self.entry, ticket, How::Unused(limit));
     }
 
-    /// Ends the hold here, but not in Redis.
-    pub(crate) fn detach(mut self) -> Result<Receipt, Error> {
-        let grant = engine::call::receipt::detach(&self.entry, self.ticket)?;
-        self.ends();
-        let owner = self.entry.owner_id(grant.owner);
-        Ok(Receipt::new(K::NAME, &self.entry, owner, &grant))
-    }
-
-    /// Whether the thread has no other guard of this hold.
-    pub(super) fn is_last(&self) -> bool {
-        engine::call::held::is_last(&self.entry, self.ticket)
-    }
-
     pub(super) fn end(mut self, how: How<'_>) -> Result<(), Error> {
         let ticket = self.ends();
         engine::call::end(&self.entry, ticket, how)
@@ -209,7 +196,10 @@ impl<K: Kind> OwnedGuard<K> {
     /// `LeaseLost` or `Closed` if the hold had already ended, `Refused` while other threads of this process
     /// share it, `InvalidInput` if the kind's rule has no `kind.transfer`, `OutcomeUnknown` or `Unavailable`
     /// if Redis did not reply. The guard is dropped then, which releases the hold.
-    pub fn into_receipt(self) -> Result<Receipt, Error> {
-        self.hold.detach()
+    pub fn into_receipt(mut self) -> Result<Receipt, Error> {
+        let grant = engine::call::receipt::detach(&self.hold.entry, self.hold.ticket)?;
+        self.hold.ends();
+        let owner = self.hold.entry.owner_id(grant.owner);
+        Ok(Receipt::new(K::NAME, &self.hold.entry, owner, &grant))
     }
 }

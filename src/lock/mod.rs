@@ -196,7 +196,7 @@ impl<K: Kind> RedisLock<K> {
         }
         let held = &guard.hold;
         // A thread that already reads re-enters without a request, so no request would end the other hold.
-        let once = held.is_last() && self.hold_count() == 0;
+        let once = engine::call::held::is_last(&held.entry, held.ticket) && self.hold_count() == 0;
         let request = part.request(holder::<ThreadOwned>(thread), thread, false);
         let mut request = Request { instead: once, ..request };
         if let Some(held) = engine::call::held::terms(&held.entry, held.ticket) {
