@@ -8,7 +8,7 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::call::release::Stay;
 use crate::engine::call::several::{Holds, Part, SeveralCall, TWICE};
-use crate::engine::call::{held, unlock_failed, warning};
+use crate::engine::call::{held, warning};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
 use crate::guard::sealed::{self, AnyHold, holder};
@@ -268,8 +268,6 @@ impl AnyHold for MultiHold {
         renewed.fold(Ok(()), Result::and)
     }
 
-    /// Releases all holds; returns the first error, in the order of the locks. Other errors are reported to
-    /// observers.
     fn release(self) -> Result<(), Error> {
         self.release_as(Stay::Agreed)
     }
@@ -290,12 +288,7 @@ impl MultiHold {
     }
 
     fn release_as(mut self, stay: Stay) -> Result<(), Error> {
-        let mut errors = self.holds.release(stay).into_iter();
-        let first = errors.next();
-        for (entry, error) in errors {
-            unlock_failed(&entry, &error);
-        }
-        first.map_or(Ok(()), |(_, error)| Err(error))
+        self.holds.release(stay).map_err(|(_, error)| error)
     }
 }
 

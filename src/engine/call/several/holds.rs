@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::call::release::{OngoingRelease, Stay, begin_release};
+use crate::engine::call::release::{Stay, begin_release};
 use crate::engine::call::replicas::{self, Replicas};
 use crate::engine::call::{held, modes, unlock_failed};
 use crate::engine::entries::entry::LockEntry;
@@ -153,30 +153,27 @@ impl Holds {
         self.held.iter()
     }
 
-    /// Releases them in reverse order, those that go by one request together. Returns the errors, in the
-    /// order of the parts.
-    pub(crate) fn release(&mut self, stay: Stay) -> Vec<(Arc<LockEntry>, Error)> {
-        let mut errors = Vec::new();
-        for batch in together(std::mem::take(&mut self.held).into_iter().rev(), |held| common(&held.entry)) {
-            leave(&batch, stay, self.acquired_by.as_ref(), &mut errors);
+    /// Releases them in reverse order, those that go by one request together. Returns the first error in the order of the
+    /// parts, with its lock; the others are reported to the observers.
+    pub(crate) fn release(&mut self, stay: Stay) -> Result<(), (Arc<LockEntry>, Error)> {
+        let (all, mut errors) = (std::mem::take(&mut self.held), Vec::new());
+        for batch in together(all.iter().rev(), |held| common(&held.entry)) {
+            errors.extend(leave(&batch, stay, self.acquired_by.as_ref()));
         }
-        errors.sort_by_key(|(part, ..)| *part);
-        errors.into_iter().map(|(_, entry, error)| (entry, error)).collect()
+        errors.sort_by_key(|(held, _)| held.part);
+        let mut errors = errors.into_iter();
+        let first = errors.next();
+        errors.for_each(|(held, error)| unlock_failed(&held.entry, &error));
+        first.map_or(Ok(()), |(held, error)| Err((held.entry.clone(), error)))
     }
 }
 
-/// Releases the holds of one request. For a `call` that did not acquire all of them, no hold stays in Redis,
-/// and what the call has no time for is left to the renewal thread.
-fn leave(
-    batch: &[HeldPart],
-    stay: Stay,
-    call: Option<&Wait<'_>>,
-    errors: &mut Vec<(usize, Arc<LockEntry>, Error)>,
-) {
+/// Releases the holds of one request, and returns the errors. For a `call` that did not acquire all of them, no hold stays
+/// in Redis, and what the call has no time for is left to the renewal thread.
+fn leave<'a>(batch: &[&'a HeldPart], stay: Stay, call: Option<&Wait<'_>>) -> Vec<(&'a HeldPart, Error)> {
     let stay = if call.is_some() { Stay::No } else { stay };
-    let mut failed = |held: &HeldPart, error| errors.push((held.part, held.entry.clone(), error));
-    let mut releases: Vec<(&HeldPart, OngoingRelease<'_>)> = Vec::new();
-    for held in batch {
+    let (mut releases, mut errors) = (Vec::new(), Vec::new());
+    for &held in batch {
         let begun = begin_release(&held.entry, held.ticket, stay).and_then(|begun| {
             let Some(mut release) = begun else { return Ok(()) };
             if let Some(call) = call {
@@ -188,21 +185,22 @@ fn leave(
             releases.push((held, release));
             Ok(())
         });
-        begun.unwrap_or_else(|error| failed(held, error));
+        errors.extend(begun.err().map(|error| (held, error)));
     }
-    let Some(limit) = releases.first().map(|(_, first)| first.limit) else { return };
+    let Some(limit) = releases.first().map(|(_, first)| first.limit) else { return errors };
     let all: Vec<_> = releases.iter().map(|(_, it)| (it.entry, &it.leaving, it.next.as_deref())).collect();
     let outcomes = several::leave_all(&all, limit);
     let outcomes = outcomes.unwrap_or_else(|failure| all.iter().map(|_| Err(failure.clone())).collect());
     for ((held, release), outcome) in releases.into_iter().zip(outcomes) {
-        release.answered(outcome).unwrap_or_else(|error| failed(held, error));
+        errors.extend(release.answered(outcome).err().map(|error| (held, error)));
     }
+    errors
 }
 
 /// Reports errors to the observers, as no caller gets them.
 impl Drop for Holds {
     fn drop(&mut self) {
-        for (entry, error) in self.release(Stay::Agreed) {
+        if let Err((entry, error)) = self.release(Stay::Agreed) {
             unlock_failed(&entry, &error);
         }
     }
