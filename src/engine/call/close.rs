@@ -92,22 +92,19 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
     let entries = shared.entries.lock().all();
     for entry in entries {
         let mut core = entry.core.lock();
-        // A kept grant is no caller's hold, so its end is not reported as a loss.
-        let kept = core.lock_state.idle().map(|grant| grant.owner);
-        kept.map(|owner| core.forget(owner));
         let mine = core.lock_state.close(Moment::now());
-        let tokens: Vec<_> = mine.iter().filter_map(|l| core.requested_loss_token(l.owner)).collect();
-        // For each grant, the number of holds that are lost with it.
+        // For each grant, the number of holds that are lost with it. A kept grant is no caller's hold, and gone.
         let lost = mine.iter().filter_map(|l| {
+            let token = core.requested_loss_token(l.owner);
             core.forget(l.owner)?;
-            core.lock_state.grant(l.owner).map(|grant| grant.holds)
+            Some((token, core.lock_state.grant(l.owner)?.holds))
         });
         let lost: Vec<_> = lost.collect();
         let under_way = core.leaves.clone();
         core.wake_all();
         drop(core);
-        tokens.iter().for_each(CancellationToken::cancel);
-        for holds in lost {
+        lost.iter().flat_map(|(token, _)| token).for_each(CancellationToken::cancel);
+        for (_, holds) in lost {
             shared.observers.tell_of_each(holds, |o| o.lost(entry.observed(), LossReason::Closed));
         }
         // Their senders have no reply yet: a copy may run later.
