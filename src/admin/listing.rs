@@ -164,10 +164,10 @@ impl Listing {
             }
         }
         let (mut inspections, mut lookups) = (Vec::new(), Vec::new());
-        for ((name, names), it) in names.iter().zip(&keys).zip(answers.chunks(2)) {
+        for (names, it) in keys.iter().zip(answers.chunks(2)) {
             let (view, kind) = view::of(&text(it.first()).unwrap_or_default(), text(it.get(1)));
             lookups.extend(view.into_iter().flat_map(|view| view.lookups(inspections.len(), names, false)));
-            inspections.push(Inspection::of(name, kind));
+            inspections.push(Inspection::of(names.name(), kind));
         }
         for (of, e) in Lookup::ask_all(&self.client, server, lookups, &mut inspections)? {
             let name = &inspections[of].name;

@@ -55,8 +55,7 @@ impl Client {
     /// `Unavailable`, also without permission for TYPE; `Closed`, `Forked`, and `InvalidInput` for an invalid
     /// name.
     pub fn inspect(&self, name: &str) -> Result<Option<Inspection>, Error> {
-        let names = Names::new(&self.shared().config.namespace, name)?;
-        self.inspect_behind(name, &names).map_err(|e| e.about(name))
+        self.inspect_behind(&Names::new(&self.shared().config.namespace, name)?)
     }
 
     /// The same for a lock at a user-chosen key: a [simple lock](Client::simple_lock_at), or one that is
@@ -65,29 +64,28 @@ impl Client {
     /// # Errors
     /// See [`inspect`](Client::inspect); `InvalidInput` for an invalid key.
     pub fn inspect_key(&self, key: &str) -> Result<Option<Inspection>, Error> {
-        let names = Names::at_key(&self.shared().config.namespace, key)?;
-        self.inspect_behind(key, &names).map_err(|e| e.about(key))
+        self.inspect_behind(&Names::at_key(&self.shared().config.namespace, key)?)
     }
 
     /// Retries if the lock became one of another kind between the request for its kind and those that examine
     /// it: a lock that nobody holds is free and of no kind until it is acquired. Also retries once if the
     /// lock is now on another server of the cluster.
-    fn inspect_behind(&self, name: &str, names: &Names) -> Result<Option<Inspection>, Error> {
+    fn inspect_behind(&self, names: &Names) -> Result<Option<Inspection>, Error> {
         const ATTEMPTS: u32 = 10;
         let (route, mut attempt, mut is_first_server) = (&self.shared().route, 1, true);
         loop {
             let server = route.to(route.slot(names.key().as_bytes()));
-            match self.inspect_once(name, names, server) {
+            match self.inspect_once(names, server) {
                 Err(e) if e.kind() == ErrorKind::WrongType && attempt < ATTEMPTS => attempt += 1,
                 Err(e) if e.is_unavailable() && is_first_server && self.asks_where(server) => {
                     is_first_server = false;
                 }
-                outcome => return outcome,
+                outcome => return outcome.map_err(|e| e.about(names.name())),
             }
         }
     }
 
-    fn inspect_once(&self, name: &str, names: &Names, server: &Server) -> Result<Option<Inspection>, Error> {
+    fn inspect_once(&self, names: &Names, server: &Server) -> Result<Option<Inspection>, Error> {
         let keys: Vec<String> =
             names.keys().iter().chain([&names.fenced()]).map(|parts| parts.concat()).collect();
         let mut commands: Vec<_> = keys.iter().map(|key| command(&["PTTL", key])).collect();
@@ -120,7 +118,7 @@ impl Client {
         }
         let (type_of, tag) = (text(answers.get(2 * n)), text(answers.get(2 * n + 1)));
         let (view, kind) = view::of(type_of.as_deref().unwrap_or_default(), tag);
-        let mut found = Inspection::of(name, kind);
+        let mut found = Inspection::of(names.name(), kind);
         found.fenced = text(answers.get(2 * n + 2)).and_then(|token| token.parse().ok());
         found.keys = infos;
         if found.kind == RATE_LIMITER {
@@ -259,7 +257,7 @@ impl Client {
     /// # Errors
     /// `Unavailable`, `Closed`, `Forked`, and `InvalidInput` for an invalid name.
     pub fn primary_of(&self, name: &str) -> Result<ConnectionInfo, Error> {
-        self.behind(&Names::new(&self.shared().config.namespace, name)?).map_err(|e| e.about(name))
+        self.behind(&Names::new(&self.shared().config.namespace, name)?)
     }
 
     /// The same for a lock at a user-chosen key, as [`inspect_key`](Client::inspect_key) is for
@@ -268,7 +266,7 @@ impl Client {
     /// # Errors
     /// See [`primary_of`](Client::primary_of).
     pub fn primary_of_key(&self, key: &str) -> Result<ConnectionInfo, Error> {
-        self.behind(&Names::at_key(&self.shared().config.namespace, key)?).map_err(|e| e.about(key))
+        self.behind(&Names::at_key(&self.shared().config.namespace, key)?)
     }
 
     /// Returns the [sentinels](crate::ClientBuilder::url) that name this client's primary; `None` if
@@ -281,8 +279,8 @@ impl Client {
 
     fn behind(&self, names: &Names) -> Result<ConnectionInfo, Error> {
         let shared = self.shared();
-        shared.usable()?;
-        info(shared.route.to(shared.route.slot(names.key().as_bytes())))
+        let server = shared.route.to(shared.route.slot(names.key().as_bytes()));
+        shared.usable().and_then(|()| info(server)).map_err(|e| e.about(names.name()))
     }
 
     /// Leaves out the nodes of a cluster that were configured but are replicas.
