@@ -8,6 +8,7 @@ use crate::clock::Moment;
 use crate::engine::entries::entry::LockEntry;
 use crate::engine::entries::runtime::Shared;
 use crate::engine::operations::commands;
+use crate::engine::redis::failure::Failure;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
@@ -18,8 +19,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(900);
 /// The part of that time that is reserved for the threads to end.
 const END_TIMEOUT: Duration = Duration::from_millis(300);
 
+/// How long a server that refuses a leave for now is left alone.
+const AGAIN: Duration = Duration::from_millis(50);
+
 /// A leave to send, and the entry of its lock.
 type Leaving = (Arc<LockEntry>, PendingRelease);
+/// A leave that was not executed, and why.
+type Left = (Leaving, Failure);
 
 /// See [`Client::close`](crate::Client::close).
 pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
@@ -31,11 +37,10 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     }
     // First all guards and waiters are notified, then Redis.
     let Some(leaving) = end(shared) else { return Ok(()) };
-    let leaving = release_all(shared, leaving, limit.before(END_TIMEOUT));
-    let left = leaving.len();
-    for (entry, _) in leaving {
-        let error =
-            entry.error(ErrorKind::Closed.because("not released in time: the hold expires with its lease"));
+    let left = release_all(shared, leaving, limit.before(END_TIMEOUT));
+    for ((entry, _), why) in &left {
+        let error = ErrorKind::Closed.because("not released in time: the hold expires with its lease");
+        let error = entry.error(error.caused_by(why.clone().error()));
         shared.observers.tell(|o| o.unlock_failed(entry.observed(), &error));
     }
     shared.route.end();
@@ -55,11 +60,9 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     if !(ended && reported) {
         tracing::warn!("a thread of the closed client is still ending");
     }
-    if left == 0 {
-        return Ok(());
-    }
-    Err(ErrorKind::OutcomeUnknown
-        .because(format!("{left} locks could not be released in time and expire with their leases")))
+    let Some((_, why)) = left.first() else { return Ok(()) };
+    let what = format!("{} locks could not be released in time and expire with their leases", left.len());
+    Err(ErrorKind::OutcomeUnknown.because(what).caused_by(why.clone().error()))
 }
 
 /// Closes a client that another process has as well, as one of the two is a copy of the other. Nothing leaves
@@ -114,22 +117,28 @@ fn end_all(shared: &Shared) -> Vec<Leaving> {
     leaving
 }
 
-/// Sends these leaves, each to the server that has its lock. In a cluster, sends those without an answer
-/// again as long as there is time, as their locks may have moved, or may be moving. Returns those that were not
-/// answered in time.
-fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Leaving> {
+/// Sends these leaves, each to the server that has its lock. As long as there is time, sends those again that a server
+/// refuses for now; in a cluster, all without an answer, as their locks may have moved, or may be moving. Returns those
+/// that were not answered in time.
+fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Left> {
     loop {
-        leaving = release_at_once(leaving, limit);
-        match leaving.first() {
-            Some((entry, _)) if Moment::now() < limit && shared.route.lost(entry.server(), limit) => {}
-            _ => return leaving,
+        let left = release_at_once(leaving, limit);
+        let now = Moment::now();
+        let Some(((entry, _), why)) = left.first().filter(|_| now < limit) else { return left };
+        if !shared.route.lost(entry.server(), limit) {
+            let passes = matches!(why, Failure::Later(_));
+            if !passes || limit <= now.after(2 * AGAIN) {
+                return left;
+            }
+            thread::sleep(AGAIN);
         }
+        leaving = left.into_iter().map(|(leave, _)| leave).collect();
     }
 }
 
 /// Sends these leaves to the server that has them, in parallel where there are several: one that hangs does not delay
 /// the others. Returns the leaves that were not answered in time.
-fn release_at_once(mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Leaving> {
+fn release_at_once(mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Left> {
     let server = |(entry, _): &Leaving| entry.server().id;
     leaving.sort_by_cached_key(server);
     let mut parts = leaving.chunk_by(|one, next| server(one) == server(next));
@@ -142,21 +151,20 @@ fn release_at_once(mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Leaving> {
         let started: Vec<_> = started.collect();
         let mut left = release(own, limit);
         for (thread, part) in started {
-            left.extend(match thread {
-                Ok(thread) => thread.join().unwrap_or_else(|_| part.to_vec()),
-                // The thread could not be started.
-                Err(_) => release(part, limit),
-            });
+            let released = thread.ok().and_then(|thread| thread.join().ok());
+            // The thread could not be started.
+            left.extend(released.unwrap_or_else(|| release(part, limit)));
         }
         left
     })
 }
 
 /// Sends these leaves to the server of the first. Returns those that it did not answer in time.
-fn release(leaving: &[Leaving], limit: Moment) -> Vec<Leaving> {
+fn release(leaving: &[Leaving], limit: Moment) -> Vec<Left> {
     let Some((first, _)) = leaving.first() else { return Vec::new() };
     let commands: Vec<_> =
         leaving.iter().map(|(entry, leaving)| commands::leave_alone(entry, leaving)).collect();
-    let executed = first.server().backend.execute_each(&commands, limit);
-    leaving.iter().zip(executed).filter(|(_, executed)| !executed).map(|(leave, _)| leave.clone()).collect()
+    let outcomes = first.server().backend.outcomes(&commands, limit);
+    let left = |(leave, outcome): (&Leaving, Result<_, _>)| Some((leave.clone(), outcome.err()?));
+    leaving.iter().zip(outcomes).filter_map(left).collect()
 }

@@ -184,20 +184,14 @@ impl Backend {
         self.exchange(None, &command, limit)?.reply(&command).map(|reply| reply.value)
     }
 
-    /// Sends commands that have nothing to do with each other, until `limit` or until one write has no reply. Returns of
-    /// each whether it was executed.
-    pub(crate) fn execute_each(&self, commands: &[Command<'_>], limit: Moment) -> Vec<bool> {
+    /// Sends commands that have nothing to do with each other, until `limit`. Returns the outcome of each.
+    pub(crate) fn outcomes(&self, commands: &[Command<'_>], limit: Moment) -> Vec<Result<Value, Failure>> {
         const BATCH: usize = 64;
-        let mut executed = Vec::with_capacity(commands.len());
-        for batch in commands.chunks(BATCH) {
-            let Ok(exchanged) = self.exchange(None, batch, limit) else { break };
-            executed.extend(exchanged.each(batch).map(|outcome| outcome.is_ok()));
-            if limit <= Moment::now() {
-                break;
-            }
-        }
-        executed.resize(commands.len(), false);
-        executed
+        let of = |batch| match self.exchange(None, batch, limit) {
+            Ok(exchanged) => exchanged.each(batch).collect(),
+            Err(failure) => vec![Err(failure); batch.len()],
+        };
+        commands.chunks(BATCH).flat_map(of).collect()
     }
 
     /// The first half of an exchange: waits until `limit` for a connection, and writes. `None` if there was none.

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::{Client, Error, MultiLock};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{RedisServer, closes_in_time, wait_until};
 
 use crate::refusals::{AskOnce, tell};
 use crate::server_days::{connected, refused_for};
@@ -124,5 +124,46 @@ fn a_waiter_in_the_queue_stays_there() {
             guard.unlock().unwrap();
             waits.join().unwrap();
         });
+    }
+}
+
+/// A full server refuses no release.
+#[test]
+fn what_a_client_that_closes_is_refused_is_sent_again_as_long_as_it_may_take() {
+    for Refusing { says, on, off } in ALL.iter().filter(|refusing| refusing.says != "OOM") {
+        closes_in_time(|| {
+            let server = RedisServer::start().unwrap();
+            let client = connect(&server);
+            let (simple, reentrant) = (client.simple_lock("s"), client.reentrant_lock("r"));
+            let take = || (simple.lock_owned().unwrap(), reentrant.lock_owned().unwrap());
+            // So that the server knows the scripts, and refuses none as unknown.
+            drop(take());
+            let _held = take();
+            tell(&server, on);
+            let before = rejected(&server);
+            let closed = thread::scope(|scope| {
+                let closing = scope.spawn(|| client.close());
+                // A read-only server is asked twice each time, as another may be the primary now.
+                wait_until(LONG, says, || closing.is_finished() || rejected(&server) >= before + 4);
+                tell(&server, off);
+                closing.join().unwrap()
+            });
+            assert!(closed.is_err() || !["s", "r"].iter().any(|it| exists(&server, &format!("rc:{{{it}}}"))));
+            closed
+        });
+    }
+}
+
+/// What is refused for longer is reported with the reason.
+#[test]
+fn what_a_client_that_closes_cannot_release_is_reported_with_the_reason() {
+    for Refusing { says, on, .. } in ALL.iter().filter(|refusing| refusing.says != "OOM") {
+        let server = RedisServer::start().unwrap();
+        let client = connect(&server);
+        let _held = client.simple_lock("s").lock_owned().unwrap();
+        tell(&server, on);
+        let error = client.close().unwrap_err();
+        assert!(error.is_outcome_unknown(), "{says}: {error}");
+        assert!(format!("{error:#}").to_lowercase().contains(&says.to_lowercase()), "{says}: {error:#}");
     }
 }
