@@ -42,10 +42,7 @@ impl LockState {
         if let Some(next) = self.hand_on(owner, now, inbox) {
             return Exit::HandedOn(next);
         }
-        if inbox
-            && (self.line.waiters.is_empty() || !self.exclusive())
-            && let Some(until) = self.keep(owner, now)
-        {
+        if inbox && let Some(until) = self.keep(owner, now) {
             return Exit::Kept(owner, until);
         }
         let Some(grant) = self.grants.remove(owner) else { return Exit::Held };

@@ -39,15 +39,12 @@ impl LockState {
         Some(self.holds.take(grant, ticket, request.holder, AcquiredVia::Kept))
     }
 
-    /// The last hold of `owner` has ended, and no thread waits. Returns until when the process keeps the
-    /// grant, if it does.
+    /// The last hold of `owner` has ended. Returns until when the process keeps the grant, if it does: if no thread
+    /// waits.
     pub(super) fn keep(&mut self, owner: u64, now: Moment) -> Option<Moment> {
         let alone = self.line.waiters.is_empty() && self.ask.is_none() && !self.closed;
-        let grant = self.grants.get_mut(owner).filter(|grant| alone && grant.terms.lingers())?;
-        if !grant.may_be_kept(now) {
-            return None;
-        }
-        grant.kept_from(now)
+        let may = |grant: &&mut Grant| alone && grant.terms.lingers() && grant.may_be_kept(now);
+        self.grants.get_mut(owner).filter(may)?.kept_from(now)
     }
 
     /// The head cannot use the kept grant, which therefore leaves. If the head may have a queue position, its
