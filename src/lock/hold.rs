@@ -199,7 +199,6 @@ impl<K: Kind> OwnedGuard<K> {
     pub fn into_receipt(mut self) -> Result<Receipt, Error> {
         let grant = engine::call::receipt::detach(&self.hold.entry, self.hold.ticket)?;
         self.hold.ends();
-        let owner = self.hold.entry.owner_id(grant.owner);
-        Ok(Receipt::new(K::NAME, &self.hold.entry, owner, &grant))
+        Ok(Receipt::new(&self.hold.entry, &grant))
     }
 }

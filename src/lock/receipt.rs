@@ -57,12 +57,12 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    pub(crate) fn new(kind: &str, entry: &LockEntry, owner: String, grant: &Grant) -> Receipt {
+    pub(crate) fn new(entry: &LockEntry, grant: &Grant) -> Receipt {
         Receipt {
-            kind: kind.to_owned(),
+            kind: entry.observed().kind.to_owned(),
             name: entry.name().to_owned(),
             at_key: entry.names.is_at_key(),
-            owner,
+            owner: entry.owner_id(grant.owner),
             hand_overs: grant.hand_overs,
             lease: grant.terms.lease,
             fixed: grant.terms.fixed,
