@@ -42,19 +42,17 @@ pub(crate) fn failed(failure: Failure, may: &'static str) -> Error {
     }
 }
 
-/// How a rejection begins whose caller would have been one waiter too many.
-const QUEUE_FULL: &str = "queue-full-";
-
 /// Returns the error for a rejection by a script: there is no hold to give up; `broken`, or `broken-<how>`,
-/// if the object broke during the wait; `conflict-<with what>`; or the rule's own reason.
+/// if the object broke during the wait; `conflict-<with what>`; `queue-full-<n>-threads-wait`; or the rule's own
+/// reason.
 pub(in crate::engine) fn of_rule(why: &str) -> Error {
     if why == NOT_INSIDE {
         return lost(LossReason::Revoked);
     }
-    let (kind, why) = match (why.strip_prefix("broken"), why.strip_prefix("conflict-")) {
-        (Some(how), _) => (ErrorKind::Broken, how.trim_start_matches('-')),
-        (_, Some(with)) => (ErrorKind::Conflict, with),
-        _ if why.starts_with(QUEUE_FULL) => (ErrorKind::QueueFull, &why[QUEUE_FULL.len()..]),
+    let (kind, why) = match ["broken", "conflict-", "queue-full-"].map(|prefix| why.strip_prefix(prefix)) {
+        [Some(how), ..] => (ErrorKind::Broken, how.trim_start_matches('-')),
+        [_, Some(with), _] => (ErrorKind::Conflict, with),
+        [.., Some(how)] => (ErrorKind::QueueFull, how),
         _ => (ErrorKind::Refused, why),
     };
     let why = why.replace('-', " ");
@@ -69,6 +67,6 @@ pub(in crate::engine) fn of_refusal(refusal: Refusal) -> Error {
         Refusal::LeaseLost(loss, reason) => lost_as(loss, reason.as_deref()),
         Refusal::Shared => ErrorKind::Refused.because("other threads of this process share the hold"),
         Refusal::WouldDeadlock => ErrorKind::WouldDeadlock.because("this thread already holds it"),
-        Refusal::QueueFull(n) => of_rule(&format!("{QUEUE_FULL}{n}-threads-wait")),
+        Refusal::QueueFull(n) => ErrorKind::QueueFull.because(format!("{n} threads wait")),
     }
 }
