@@ -72,7 +72,7 @@ impl<K: Kind> AsyncLock<K> {
     /// Makes one attempt. Returns `None` if the lock is busy, or if tasks or threads of this process wait for
     /// it, or ask at the same time. Takes one request, of at most the command timeout. The request is sent at
     /// once, unless eight attempts of this process, for any locks, are in progress; then it is sent when one
-    /// of them ends.
+    /// of them ends, if the future has not been dropped by then.
     ///
     /// # Errors
     /// See [the type](AsyncLock#errors-of-all-forms).

@@ -65,7 +65,7 @@ impl AsyncOnce {
     /// See [the type](AsyncOnce#errors-of-all-forms).
     pub async fn try_begin(&self) -> Result<AsyncBegun, Error> {
         let once = self.once.clone();
-        ATTEMPTS.outcome(self.once.name(), move || once.try_begin().map(AsyncBegun::from)).await
+        ATTEMPTS.attempt(self.once.name(), move || once.try_begin().map(AsyncBegun::from)).await
     }
 }
 
@@ -211,7 +211,7 @@ impl AsyncRateLimiter {
     /// See [the type](AsyncRateLimiter#errors-of-all-forms).
     pub async fn try_acquire(&self, n: u32) -> Result<Decision, Error> {
         let limiter = self.0.clone();
-        ATTEMPTS.outcome(self.0.name(), move || limiter.try_acquire(n)).await
+        ATTEMPTS.attempt(self.0.name(), move || limiter.try_acquire(n)).await
     }
 
     /// Waits for `n` permits. If the future is dropped, none is counted, unless a request for them is on its way.

@@ -120,7 +120,7 @@ impl Turn {
     ) -> Result<Option<T>, Error> {
         match self.0.number.load(Ordering::Relaxed) {
             n if n > 0 && !is_forked() => Ok(None),
-            _ => ATTEMPTS.outcome(name, attempt).await,
+            _ => ATTEMPTS.attempt(name, attempt).await,
         }
     }
 }

@@ -131,7 +131,7 @@ impl Workers {
         }
     }
 
-    /// Runs a job about the lock `name`, and returns its outcome.
+    /// Runs a job about the lock `name`, and returns its outcome. It runs even if the future is gone.
     pub(crate) async fn outcome<T: Send + 'static>(
         &'static self,
         name: &str,
@@ -142,9 +142,29 @@ impl Workers {
             // If the future is gone, the outcome is dropped here, which releases what was granted.
             drop(sender.send(job()));
         });
-        receiver.await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unavailable, name)
-                .because("no thread could be started to ask Redis, or it panicked"))
-        })
+        received(name, receiver).await
     }
+
+    /// The same for an attempt, which is not made if the future is gone before a thread is free.
+    pub(crate) async fn attempt<T: Send + 'static>(
+        &'static self,
+        name: &str,
+        attempt: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (sender, receiver) = oneshot::channel();
+        self.run(move || {
+            if !sender.is_closed() {
+                drop(sender.send(attempt()));
+            }
+        });
+        received(name, receiver).await
+    }
+}
+
+/// Waits for the outcome of a job about the lock `name`.
+async fn received<T>(name: &str, outcome: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
+    outcome.await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unavailable, name)
+            .because("no thread could be started to ask Redis, or it panicked"))
+    })
 }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use redis_concurrent::Client;
+use redis_concurrent::rate_limiter::Rate;
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
-use redis_concurrent_tokio::AsyncLock;
+use redis_concurrent_tokio::{AsyncLock, AsyncRateLimiter};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -40,6 +41,34 @@ fn releases_do_not_wait_for_attempts_or_releases_at_a_silent_server() {
         wait_until(LONG, "the server is asked", || proxy.held() > 0);
         timeout(LONG, guard.unlock()).await.expect("it is sent at once").unwrap();
         proxy.hold_requests(false);
+        while let Some(attempt) = attempts.join_next().await {
+            attempt.unwrap().unwrap();
+        }
+    });
+}
+
+/// All threads for attempts wait for the silent server when it is given up: nothing is counted for it later.
+#[test]
+fn an_attempt_that_is_given_up_before_a_thread_is_free_is_not_made() {
+    let (server, behind) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let proxy = Proxy::start(behind.port()).unwrap();
+    let client = Client::connect(&server.url()).unwrap();
+    let silent =
+        Client::builder().url(&proxy.url()).lease(4 * SILENCE).command_timeout(SILENCE).connect().unwrap();
+    let limiter = AsyncRateLimiter::new(client.rate_limiter("api", Rate::fixed_window(5, 10 * LONG)));
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        proxy.hold_requests(true);
+        let mut attempts = JoinSet::new();
+        for i in 0..20 {
+            let lock = AsyncLock::new(silent.reentrant_lock(&format!("tried {i}")));
+            attempts.spawn(async move { lock.try_lock().await.map(drop) });
+        }
+        // On this thread all of them ask before this task continues.
+        tokio::task::yield_now().await;
+        timeout(Duration::from_millis(20), limiter.acquire(1)).await.expect_err("no thread is free");
+        proxy.hold_requests(false);
+        assert_eq!(limiter.try_acquire(1).await.unwrap().remaining, 4);
         while let Some(attempt) = attempts.join_next().await {
             attempt.unwrap().unwrap();
         }
