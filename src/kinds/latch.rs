@@ -107,8 +107,7 @@ impl CountDownLatch {
     /// have been decremented, or may still be. See also [the type](CountDownLatch#errors-of-all-forms).
     pub fn count_down(&self) -> Result<u64, Error> {
         let left: i64 = self.lock.update_state(&["down"])?;
-        let none = |_| self.lock.error(ErrorKind::Refused, NO_COUNT);
-        left.try_into().map_err(none)
+        left.try_into().map_err(|_| self.lock.error(ErrorKind::Refused, NO_COUNT))
     }
 
     /// The count; `None` if it was never set, was deleted, or has expired. One request.

@@ -24,8 +24,7 @@ impl Tracing {
 
 impl Observer for Tracing {
     fn acquired(&self, lock: LockInfo<'_>, waited: Duration, via: AcquiredVia) {
-        let via = via.text();
-        trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?waited, via, "acquired");
+        trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?waited, via = via.text(), "acquired");
     }
 
     fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {
@@ -42,8 +41,7 @@ impl Observer for Tracing {
     }
 
     fn no_longer_kept(&self, lock: LockInfo<'_>, why: KeptEnd) {
-        let why = why.text();
-        trace!(target: TARGET, lock = lock.name, kind = lock.kind, why, "no longer kept");
+        trace!(target: TARGET, lock = lock.name, kind = lock.kind, why = why.text(), "no longer kept");
     }
 
     fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {
@@ -59,8 +57,7 @@ impl Observer for Tracing {
     }
 
     fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
-        let why = why.text();
-        warn!(target: TARGET, lock = lock.name, kind = lock.kind, why, "a hold was lost");
+        warn!(target: TARGET, lock = lock.name, kind = lock.kind, why = why.text(), "a hold was lost");
     }
 
     fn release_deferred(&self, lock: LockInfo<'_>, held: Duration) {

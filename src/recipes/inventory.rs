@@ -132,16 +132,14 @@ impl Inventory {
     /// year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        let inventory = Inventory { units: self.units.with_lease(lease), ..self.clone() };
-        inventory.checked("lease", lease)
+        Inventory { units: self.units.with_lease(lease), ..self.clone() }.checked("lease", lease)
     }
 
     /// The same inventory for orders whose ids are remembered for this long after they were sold. Default: an
     /// hour; at least 100 ms, at most a year. Each takes some hundred bytes in Redis meanwhile.
     #[must_use]
     pub fn expire_ids_after(&self, memory: Duration) -> Self {
-        let inventory = Inventory { memory, ..self.clone() };
-        inventory.checked("memory of ids", memory)
+        Inventory { memory, ..self.clone() }.checked("memory of ids", memory)
     }
 
     // ---- the stock -------------------------------------------------------------------------

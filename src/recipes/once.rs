@@ -129,8 +129,7 @@ impl Once {
     /// other value is `InvalidInput` on the first call.
     #[must_use]
     pub fn expire_after(&self, time: Duration) -> Self {
-        let lock = self.lock.clone().checked(|| check_lease("time to keep", time));
-        Once { lock, kept: time }
+        Once { lock: self.lock.clone().checked(|| check_lease("time to keep", time)), kept: time }
     }
 
     /// The same work, whose attempts and outcomes count only once `n` replicas have them: see

@@ -268,13 +268,10 @@ impl Optimistic {
             return Err(error(ErrorKind::Cancelled, "nothing was written"));
         }
         if wait.deadline <= Moment::now() {
-            return Err(error(
-                ErrorKind::Timeout,
-                "the closure finished after the deadline, nothing was written",
-            ));
+            let why = "the closure finished after the deadline, nothing was written";
+            return Err(error(ErrorKind::Timeout, why));
         }
-        let answers = watching.exec(&write).map_err(|e| e.about(name))?;
-        let Some(answers) = answers else { return Ok(None) };
+        let Some(answers) = watching.exec(&write).map_err(|e| e.about(name))? else { return Ok(None) };
         all_done(&write, &answers).map_err(|e| e.about(name))?;
         Ok(Some((value, Some(answers))))
     }

@@ -11,9 +11,9 @@ const LIST: &str = "tests/tools/api.txt";
 
 /// What is counted, what it may be today, and where it should get.
 const BUDGETS: &[(&str, usize, usize)] = &[
-    ("lines of code in src/", 17_357, 16_000),
+    ("lines of code in src/", 17_344, 16_000),
     ("files in src/", 144, 150),
-    ("lines of code in src/engine/", 10_109, 8_500),
+    ("lines of code in src/engine/", 10_106, 8_500),
     ("names at the crate's root", 32, 32),
     ("public methods", 288, 288),
     ("public methods that are a form of another", 29, 29),

@@ -52,8 +52,7 @@ impl<'a> Command<'a> {
 
     /// Any command but a script's.
     pub(crate) fn plain(cmd: &Cmd) -> Self {
-        let packed = cmd.get_packed_command();
-        Command { packed, what: What::Plain, once: false, first: First::Nothing }
+        Command { packed: cmd.get_packed_command(), what: What::Plain, once: false, first: First::Nothing }
     }
 
     /// `WAIT`, until `until` at the latest.

@@ -37,8 +37,7 @@ impl LockState {
 
     /// For how long this hold's thread has known that it has the lock, if it knows.
     pub(crate) fn held(&self, ticket: Ticket, now: Moment) -> Option<Duration> {
-        let hold = self.holds.get(ticket)?;
-        Some(now.since(hold.since?))
+        Some(now.since(self.holds.get(ticket)?.since?))
     }
 
     /// For how long the youngest and the oldest hold of this owner have existed.

@@ -82,8 +82,7 @@ impl LockState {
         };
         // While the grant is not here, no message finds it.
         grant.is_wanted(now);
-        let suspended = SuspendedHold { hold, grant };
-        Ok((suspended, self.wakes_head()))
+        Ok((SuspendedHold { hold, grant }, self.wakes_head()))
     }
 
     /// Resumes a suspended hold, with as many guards as before: with the grant that its wait was given
