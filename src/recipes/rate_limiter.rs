@@ -1,5 +1,6 @@
 //! A distributed rate limiter.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;
 use crate::settings::{check_lease, within};
+use crate::sync::{Mutex, OfProcess};
 use crate::wait::Wait;
 
 static ACQUIRE: LazyLock<Script> =
@@ -65,9 +67,12 @@ pub(crate) fn script(source: &str) -> Script {
 ///
 /// # Waiting
 ///
-/// A waiter sleeps for as long as Redis told it to, and asks again: one request each time. There is no queue:
-/// the first caller to ask when enough permits are available gets them, and one that asks for many may be
-/// overtaken for a long time by callers that ask for few.
+/// A waiter sleeps for as long as Redis told it to, and asks again. Of the threads that wait with one client for the same
+/// number of permits at one rate, only the first does: the others sleep until it has its permits or gives up, or their
+/// own time is up. So the requests grow with the processes that wait, not with their threads.
+///
+/// Others do not queue: the first caller to ask when enough permits are available gets them, and one that asks for many
+/// may be overtaken for a long time by callers that ask for few.
 ///
 /// # Errors of all forms
 ///
@@ -136,9 +141,8 @@ impl RateLimiter {
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
     pub fn acquire(&self, n: u32) -> Result<(), Error> {
-        // Without a deadline, the wait cannot time out.
-        let in_time = self.acquire_with(n, Wait::forever())?.allowed;
-        in_time.then_some(()).ok_or_else(|| self.error(ErrorKind::Timeout, ""))
+        // Without a deadline, it ends only with the permits.
+        self.acquire_with(n, Wait::forever()).map(drop)
     }
 
     /// Waits for `n` permits as `wait` says (a timeout, a deadline, a token, a [`Wait`]). If Redis reports
@@ -151,6 +155,7 @@ impl RateLimiter {
     pub fn acquire_with<'w>(&self, n: u32, wait: impl Into<Wait<'w>>) -> Result<Decision, Error> {
         let wait = wait.into();
         self.check(n)?;
+        let mut turn = None;
         loop {
             if wait.is_cancelled() {
                 return Err(self.error(ErrorKind::Cancelled, ""));
@@ -164,7 +169,9 @@ impl RateLimiter {
             if wait.deadline < again {
                 return Ok(decision);
             }
-            self.client.pause(decision.retry_after, &wait);
+            let wanted = || (self.name.clone(), self.client.shared().id, self.rate, n);
+            let turn = turn.get_or_insert_with(|| Turn::after_others(wanted(), &wait));
+            turn.sleep(&self.client, decision.retry_after, &wait);
         }
     }
 
@@ -234,6 +241,54 @@ impl RateLimiter {
 
     fn error(&self, kind: ErrorKind, why: impl Into<String>) -> Error {
         Error::new(kind, &self.name).because(why)
+    }
+}
+
+/// The threads of this process that wait for permits, in order of arrival: what each waits for, and its turn.
+static LINE: OfProcess<Mutex<BTreeMap<u64, (Wanted, CancellationToken)>>> = OfProcess::new();
+
+/// What a thread waits for: permits of this name, from a client with this id, at this rate, so many.
+type Wanted = (Arc<str>, u64, Rate, u32);
+
+/// A waiting thread's turn to ask.
+struct Turn {
+    number: u64,
+    /// Cancelled when it comes, and with the call's own token. Nobody else sees it, so that it may be under the mutex.
+    comes: CancellationToken,
+}
+
+impl Turn {
+    fn after_others(wanted: Wanted, wait: &Wait<'_>) -> Self {
+        let comes = wait.cancel.map_or_else(CancellationToken::new, CancellationToken::child);
+        let line = LINE.get();
+        let mut line = line.lock();
+        let number = line.last_key_value().map_or(0, |(last, _)| last + 1);
+        if line.values().all(|(its, _)| *its != wanted) {
+            comes.cancel();
+        }
+        line.insert(number, (wanted, comes.clone()));
+        Turn { number, comes }
+    }
+
+    /// Sleeps until the thread should ask: for `time` if it is its turn, otherwise until that comes; or until the end of
+    /// the call or of the client.
+    fn sleep(&self, client: &Client, time: Duration, wait: &Wait<'_>) {
+        if self.comes.is_cancelled() {
+            client.pause(time, wait);
+        } else {
+            client.pause(Duration::MAX, &wait.cancelled_by(&self.comes));
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let line = LINE.get();
+        let mut line = line.lock();
+        let Some((wanted, _)) = line.remove(&self.number) else { return };
+        if let Some((_, comes)) = line.values().find(|(its, _)| *its == wanted) {
+            comes.cancel();
+        }
     }
 }
 

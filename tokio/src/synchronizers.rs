@@ -1,8 +1,11 @@
 //! Work that is done once, elections, and rate limiters, for tasks.
 
+use std::collections::HashMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis_concurrent::election::Term;
 use redis_concurrent::once::{Attempt, Begun, Ending};
 use redis_concurrent::rate_limiter::Decision;
@@ -185,23 +188,28 @@ impl AsyncElection {
     }
 }
 
-/// A [`RateLimiter`] for tasks, which wait without a thread. Cheap to clone.
+/// A [`RateLimiter`] for tasks, which wait without a thread. Cheap to clone; of the tasks that wait with clones of one
+/// handle for the same number of permits, only the first asks Redis.
 ///
 /// # Errors of all forms
 ///
 /// Those of [`RateLimiter`](RateLimiter#errors-of-all-forms), and `Unavailable` if no thread could be started.
 #[derive(Clone, Debug)]
-pub struct AsyncRateLimiter(RateLimiter);
+pub struct AsyncRateLimiter {
+    limiter: RateLimiter,
+    /// By the number of permits: tasks that wait for few must not wait for one that waits for many.
+    turns: Arc<Mutex<HashMap<u32, Arc<tokio::sync::Mutex<()>>>>>,
+}
 
 impl AsyncRateLimiter {
     /// Creates the limiter for tasks. Makes no request.
     pub fn new(limiter: RateLimiter) -> Self {
-        AsyncRateLimiter(limiter)
+        AsyncRateLimiter { limiter, turns: Arc::default() }
     }
 
     /// Returns the limiter for threads, for queries, which block for a request.
     pub fn blocking(&self) -> &RateLimiter {
-        &self.0
+        &self.limiter
     }
 
     /// Acquires `n` permits if they are available now; the decision says whether it did. Takes one request, of at most
@@ -210,8 +218,8 @@ impl AsyncRateLimiter {
     /// # Errors
     /// See [the type](AsyncRateLimiter#errors-of-all-forms).
     pub async fn try_acquire(&self, n: u32) -> Result<Decision, Error> {
-        let limiter = self.0.clone();
-        ATTEMPTS.attempt(self.0.name(), move || limiter.try_acquire(n)).await
+        let limiter = self.limiter.clone();
+        ATTEMPTS.attempt(self.limiter.name(), move || limiter.try_acquire(n)).await
     }
 
     /// Waits for `n` permits. If the future is dropped, none is counted, unless a request for them is on its way.
@@ -227,7 +235,7 @@ impl AsyncRateLimiter {
     /// # Errors
     /// See [the type](AsyncRateLimiter#errors-of-all-forms).
     pub async fn try_acquire_for(&self, n: u32, timeout: Duration) -> Result<Decision, Error> {
-        let deadline = clock::after(timeout);
+        let (deadline, mut turn) = (clock::after(timeout), None);
         loop {
             let decision = self.try_acquire(n).await?;
             let again = clock::after(decision.retry_after);
@@ -235,8 +243,19 @@ impl AsyncRateLimiter {
             if decision.allowed || is_late {
                 return Ok(decision);
             }
-            // A client that is closed meanwhile says so when it is asked again.
-            let _ = clock::by(again, self.0.closed().cancelled()).await;
+            if turn.is_none() {
+                // It asks again when its turn comes, or its time is up.
+                turn = clock::by(deadline, self.turn(n).lock_owned()).await;
+            } else {
+                // A client that is closed meanwhile says so when it is asked again.
+                let _ = clock::by(again, self.limiter.closed().cancelled()).await;
+            }
         }
+    }
+
+    fn turn(&self, n: u32) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock();
+        turns.retain(|_, it| Arc::strong_count(it) > 1);
+        turns.entry(n).or_default().clone()
     }
 }

@@ -260,6 +260,30 @@ fn tasks_wait_for_a_rate_without_a_thread() {
     });
 }
 
+#[test]
+fn tasks_that_wait_for_the_same_permits_ask_in_turn() {
+    const TASKS: u32 = 20;
+    let server = RedisServer::start().unwrap();
+    let client = Client::connect(&server.url()).unwrap();
+    let rate = Rate::smooth_with_burst(TASKS, ms(600), 1);
+    let limiter = AsyncRateLimiter::new(client.rate_limiter("in turn", rate));
+    let before = client.request_count();
+    runtime().block_on(async {
+        let mut tasks = JoinSet::new();
+        for i in 0..TASKS {
+            let limiter = limiter.clone();
+            let timeout = if i % 2 == 0 { LONG } else { Duration::MAX };
+            tasks.spawn(async move { limiter.try_acquire_for(1, timeout).await.map(|it| it.allowed) });
+        }
+        while let Some(allowed) = tasks.join_next().await {
+            assert!(allowed.unwrap().unwrap());
+        }
+    });
+    // When they come, when their turn comes, and when there is room: not whenever there is room for one of them.
+    let requests = client.request_count() - before;
+    assert!(requests <= u64::from(4 * TASKS), "{requests}");
+}
+
 /// The time for which it would wait may be hours.
 #[test]
 fn a_task_that_waits_for_a_rate_learns_that_its_client_is_closed() {

@@ -141,3 +141,53 @@ fn many_waiters_come_in_no_faster_than_the_rate() {
     let least = WINDOW / 4 * (THREADS - 1);
     assert!((least..least + SOON).contains(&began.elapsed()), "{:?}", began.elapsed());
 }
+
+#[test]
+fn threads_that_wait_for_the_same_ask_in_turn() {
+    const THREADS: u32 = 20;
+    let client = client();
+    let rate = Rate::smooth_with_burst(THREADS, ms(600), 1);
+    let before = client.request_count();
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| client.rate_limiter("in turn", rate).acquire(1).unwrap());
+        }
+    });
+    // When they come, when their turn comes, and when there is room: not whenever there is room for one of them.
+    let requests = client.request_count() - before;
+    assert!(requests <= u64::from(4 * THREADS), "{requests}");
+}
+
+#[test]
+fn a_waiter_that_gives_up_passes_its_turn_on() {
+    let (limiter, token) = (exhausted("passes on", Rate::fixed_window(1, ms(200))), CancellationToken::new());
+    thread::scope(|scope| {
+        for i in 0..6 {
+            let limiter = &limiter;
+            let (cancelled, timed) = (Wait::timeout(LONG).cancelled_by(&token), Wait::timeout(ms(300)));
+            scope.spawn(move || limiter.acquire_with(1, if i % 2 == 0 { cancelled } else { timed }));
+        }
+        let others = [(); 3].map(|()| scope.spawn(|| limiter.acquire_with(1, LONG).unwrap().allowed));
+        assert!(limiter.acquire_with(1, LONG).unwrap().allowed);
+        token.cancel();
+        assert_eq!(others.map(|it| it.join().unwrap()), [true; 3]);
+    });
+}
+
+#[test]
+fn a_timed_wait_ends_in_time_before_its_turn() {
+    let client = client();
+    let limiter = client.rate_limiter("before its turn", Rate::fixed_window(1, SOON / 4));
+    let (before, token) = (client.request_count(), CancellationToken::new());
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| limiter.acquire_with(1, &token).map(drop));
+        }
+        wait_until(LONG, "they have asked", || client.request_count() >= before + 20);
+        let began = Instant::now();
+        let _allowed = limiter.acquire_with(1, SOON / 2).unwrap().allowed;
+        let took = began.elapsed();
+        token.cancel();
+        assert!(took < SOON, "{took:?}");
+    });
+}
