@@ -74,9 +74,7 @@ fn ask(connection: &mut Connection, namespace: &str, lease: Duration, say: Say) 
         .query(connection)?;
     let now = Duration::from_secs(s).saturating_add(Duration::from_micros(us));
     // The uptime is in whole seconds.
-    let up = field(&server, "uptime_in_seconds:").and_then(|it| it.parse().ok());
-    let up = up.map_or(lease, Duration::from_secs);
-    let started = (lease + Duration::from_secs(1)).saturating_sub(up);
+    let started = (lease + Duration::from_secs(1)).saturating_sub(uptime(&server).unwrap_or(lease));
     if !was_flushed(&commands) && !was_promoted(&replication) {
         return Ok(started);
     }
@@ -136,6 +134,13 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
+/// Returns the uptime, if the server reports it. If its clock was set back to before its start, that is negative: it may
+/// have been started just now.
+fn uptime(server: &str) -> Option<Duration> {
+    let seconds: i64 = field(server, "uptime_in_seconds:")?.parse().ok()?;
+    Some(Duration::from_secs(seconds.try_into().unwrap_or_default()))
+}
+
 /// Whether a command has ever deleted all of the server's data.
 fn was_flushed(commands: &str) -> bool {
     let emptying = ["cmdstat_flushall:", "cmdstat_flushdb:", "cmdstat_swapdb:"];
@@ -168,6 +173,9 @@ mod tests {
         let info = "role:master\r\nmaster_replid:ab\r\nmaster_replid2:";
         assert!(was_promoted(&format!("{info}00c0\r\n")) && !was_promoted(&format!("{info}0000\r\n")));
         assert_eq!(field(info, "master_replid:"), Some("ab"));
+        let up = |seconds: &str| uptime(&format!("run_id:ab\r\nuptime_in_seconds:{seconds}\r\n"));
+        assert_eq!((up("7"), up("-7")), (Some(Duration::from_secs(7)), Some(Duration::ZERO)));
+        assert_eq!(uptime(info), None);
         assert_eq!((left_by("ab 17", "ab"), left_by("ab 17", "a")), (Some(Duration::from_millis(17)), None));
     }
 }
