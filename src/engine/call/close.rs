@@ -126,8 +126,7 @@ fn release_all(shared: &Shared, mut leaving: Vec<Leaving>, limit: Moment) -> Vec
         let now = Moment::now();
         let Some(((entry, _), why)) = left.first().filter(|_| now < limit) else { return left };
         if !shared.route.lost(entry.server(), limit) {
-            let passes = matches!(why, Failure::Later(_));
-            if !passes || limit <= now.after(2 * AGAIN) {
+            if !matches!(why, Failure::Later(_)) || limit <= now.after(2 * AGAIN) {
                 return left;
             }
             thread::sleep(AGAIN);
@@ -152,7 +151,7 @@ fn release_at_once(mut leaving: Vec<Leaving>, limit: Moment) -> Vec<Left> {
         let mut left = release(own, limit);
         for (thread, part) in started {
             let released = thread.ok().and_then(|thread| thread.join().ok());
-            // The thread could not be started.
+            // The thread could not be started, or panicked.
             left.extend(released.unwrap_or_else(|| release(part, limit)));
         }
         left

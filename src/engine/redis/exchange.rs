@@ -183,14 +183,17 @@ impl Backend {
         self.exchange(None, &command, limit)?.reply(&command).map(|reply| reply.value)
     }
 
-    /// Sends commands that have nothing to do with each other, until `limit`. Returns the outcome of each.
+    /// Sends commands that have nothing to do with each other, until `limit` or until one write has no reply, which then is
+    /// the outcome of the rest. Returns the outcome of each.
     pub(crate) fn outcomes(&self, commands: &[Command<'_>], limit: Moment) -> Vec<Result<Value, Failure>> {
         const BATCH: usize = 64;
-        let of = |batch| match self.exchange(None, batch, limit) {
-            Ok(exchanged) => exchanged.each(batch).collect(),
-            Err(failure) => vec![Err(failure); batch.len()],
-        };
-        commands.chunks(BATCH).flat_map(of).collect()
+        let mut outcomes = Vec::with_capacity(commands.len());
+        let sent = commands.chunks(BATCH).try_for_each(|batch| {
+            outcomes.extend(self.exchange(None, batch, limit)?.each(batch));
+            Ok(())
+        });
+        sent.unwrap_or_else(|failure| outcomes.resize(commands.len(), Err(failure)));
+        outcomes
     }
 
     /// The first half of an exchange: waits until `limit` for a connection, and writes. `None` if there was none.

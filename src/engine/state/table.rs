@@ -72,8 +72,7 @@ impl<T: Numbered> Table<T> {
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
         match self {
             Table::Few(items) => {
-                let at = items.iter().position(|item| item.key() == number)?;
-                Some(items.swap_remove(at))
+                items.iter().position(|item| item.key() == number).map(|at| items.swap_remove(at))
             }
             Table::Many(many) => {
                 let item = many.items.remove(&number)?;
