@@ -137,12 +137,8 @@ impl Workers {
         name: &str,
         job: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (sender, receiver) = oneshot::channel();
-        self.run(move || {
-            // If the future is gone, the outcome is dropped here, which releases what was granted.
-            drop(sender.send(job()));
-        });
-        received(name, receiver).await
+        // If the future is gone, the outcome is dropped here, which releases what was granted.
+        self.answer(name, move |sender| drop(sender.send(job()))).await
     }
 
     /// The same for an attempt, which is not made if the future is gone before a thread is free.
@@ -151,20 +147,25 @@ impl Workers {
         name: &str,
         attempt: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (sender, receiver) = oneshot::channel();
-        self.run(move || {
+        let made = move |sender: oneshot::Sender<_>| {
             if !sender.is_closed() {
                 drop(sender.send(attempt()));
             }
-        });
-        received(name, receiver).await
+        };
+        self.answer(name, made).await
     }
-}
 
-/// Waits for the outcome of a job about the lock `name`.
-async fn received<T>(name: &str, outcome: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
-    outcome.await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, name)
-            .because("no thread could be started to ask Redis, or it panicked"))
-    })
+    /// Runs a job that sends an outcome, and returns that.
+    async fn answer<T: Send + 'static>(
+        &'static self,
+        name: &str,
+        job: impl FnOnce(oneshot::Sender<Result<T, Error>>) + Send + 'static,
+    ) -> Result<T, Error> {
+        let (sender, receiver) = oneshot::channel();
+        self.run(move || job(sender));
+        receiver.await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, name)
+                .because("no thread could be started to ask Redis, or it panicked"))
+        })
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use redis_concurrent::Client;
 use redis_concurrent::rate_limiter::Rate;
+use redis_concurrent::{Client, Error};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 use redis_concurrent_tokio::{AsyncLock, AsyncRateLimiter};
 use tokio::runtime::Builder;
@@ -15,13 +15,31 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Long enough for anything that is sure to happen, and shorter than `SILENCE`.
 const LONG: Duration = Duration::from_secs(30);
 
+/// A proxy that can make this server silent, and a client that waits for it.
+fn silent(server: &RedisServer) -> (Proxy, Client) {
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client =
+        Client::builder().url(&proxy.url()).lease(4 * SILENCE).command_timeout(SILENCE).connect().unwrap();
+    (proxy, client)
+}
+
+/// More attempts than there are threads for, all of which have asked.
+async fn attempts(silent: &Client) -> JoinSet<Result<(), Error>> {
+    let mut attempts = JoinSet::new();
+    for i in 0..20 {
+        let lock = AsyncLock::new(silent.reentrant_lock(&format!("tried {i}")));
+        attempts.spawn(async move { lock.try_lock().await.map(drop) });
+    }
+    // On this thread all of them ask before this task continues.
+    tokio::task::yield_now().await;
+    attempts
+}
+
 #[test]
 fn releases_do_not_wait_for_attempts_or_releases_at_a_silent_server() {
     let (server, behind) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
-    let proxy = Proxy::start(behind.port()).unwrap();
+    let (proxy, silent) = silent(&behind);
     let client = Client::connect(&server.url()).unwrap();
-    let silent =
-        Client::builder().url(&proxy.url()).lease(4 * SILENCE).command_timeout(SILENCE).connect().unwrap();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let guard = AsyncLock::new(client.reentrant_lock("x")).lock().await.unwrap();
@@ -31,19 +49,11 @@ fn releases_do_not_wait_for_attempts_or_releases_at_a_silent_server() {
         }
         proxy.hold_requests(true);
         drop(held);
-        let mut attempts = JoinSet::new();
-        for i in 0..20 {
-            let lock = AsyncLock::new(silent.reentrant_lock(&format!("tried {i}")));
-            attempts.spawn(async move { lock.try_lock().await.map(drop) });
-        }
-        // On this thread all of them ask before this task continues.
-        tokio::task::yield_now().await;
+        let attempts = attempts(&silent).await;
         wait_until(LONG, "the server is asked", || proxy.held() > 0);
         timeout(LONG, guard.unlock()).await.expect("it is sent at once").unwrap();
         proxy.hold_requests(false);
-        while let Some(attempt) = attempts.join_next().await {
-            attempt.unwrap().unwrap();
-        }
+        attempts.join_all().await.into_iter().for_each(Result::unwrap);
     });
 }
 
@@ -51,26 +61,16 @@ fn releases_do_not_wait_for_attempts_or_releases_at_a_silent_server() {
 #[test]
 fn an_attempt_that_is_given_up_before_a_thread_is_free_is_not_made() {
     let (server, behind) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
-    let proxy = Proxy::start(behind.port()).unwrap();
+    let (proxy, silent) = silent(&behind);
     let client = Client::connect(&server.url()).unwrap();
-    let silent =
-        Client::builder().url(&proxy.url()).lease(4 * SILENCE).command_timeout(SILENCE).connect().unwrap();
     let limiter = AsyncRateLimiter::new(client.rate_limiter("api", Rate::fixed_window(5, 10 * LONG)));
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         proxy.hold_requests(true);
-        let mut attempts = JoinSet::new();
-        for i in 0..20 {
-            let lock = AsyncLock::new(silent.reentrant_lock(&format!("tried {i}")));
-            attempts.spawn(async move { lock.try_lock().await.map(drop) });
-        }
-        // On this thread all of them ask before this task continues.
-        tokio::task::yield_now().await;
+        let attempts = attempts(&silent).await;
         timeout(Duration::from_millis(20), limiter.acquire(1)).await.expect_err("no thread is free");
         proxy.hold_requests(false);
         assert_eq!(limiter.try_acquire(1).await.unwrap().remaining, 4);
-        while let Some(attempt) = attempts.join_next().await {
-            attempt.unwrap().unwrap();
-        }
+        attempts.join_all().await.into_iter().for_each(Result::unwrap);
     });
 }
