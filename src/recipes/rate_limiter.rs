@@ -253,7 +253,8 @@ type Wanted = (Arc<str>, u64, Rate, u32);
 /// A waiting thread's turn to ask.
 struct Turn {
     number: u64,
-    /// Cancelled when it comes, and with the call's own token. Nobody else sees it, so that it may be under the mutex.
+    /// Cancelled when it comes, and with the call's own token. It wakes only this thread, so it may be cancelled under the
+    /// mutex.
     comes: CancellationToken,
 }
 
